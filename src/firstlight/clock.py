@@ -1,0 +1,82 @@
+"""The only reader of time.
+
+Everything that waits or measures takes a `Clock`, so tests can move time by hand. Durations come from the
+monotonic clock, which a clock jump (NTP, suspend, an operator's `date`) cannot bend; wall time is only ever
+shown to people and compared between machines.
+"""
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Time as firstlight sees it."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start; never goes back."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since the Unix epoch; may jump."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Wait for `seconds`."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class HandClock:
+    """A clock for tests: stands still until it is told to move."""
+
+    def __init__(self, start: float = 1000.0, wall: float = 1_700_000_000.0) -> None:
+        self._now = start
+        self._wall_offset = wall - start
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def wall(self) -> float:
+        return self._now + self._wall_offset
+
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Let `seconds` pass at once."""
+        self._now += seconds
+
+    def jump_wall(self, seconds: float) -> None:
+        """Move the wall clock alone, as an operator or NTP would."""
+        self._wall_offset += seconds
+
+
+class Deadline:
+    """A wait with an end and a name: `Deadline(clock, 5, "the first token")`."""
+
+    def __init__(self, clock: Clock, seconds: float, name: str) -> None:
+        self.name = name
+        self.seconds = seconds
+        self._clock = clock
+        self._ends = clock.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end; never negative."""
+        return max(0.0, self._ends - self._clock.monotonic())
+
+    @property
+    def passed(self) -> bool:
+        return self._clock.monotonic() >= self._ends

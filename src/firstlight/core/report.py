@@ -1,0 +1,85 @@
+"""The report: what firstlight says at the end, as data. Terminal, Markdown, HTML and JSON are made from it."""
+
+from firstlight.core.bundle import Frame
+from firstlight.core.gap import Gap
+from firstlight.core.log import Counter, LogLine, PhaseSpan
+from firstlight.core.process import Exit
+from firstlight.core.record import Record
+from firstlight.core.vocabulary import Outcome, Phase, Role
+
+REPORT_VERSION = 1
+
+
+class ReportedProcess(Record):
+    """A process in the report: who it is, what it does, where it stands.
+
+    `doing` is one plain clause ("waits in futex, held by nobody known", "stopped by a signal", "spins").
+    `where` is the innermost frames that say most, innermost first.
+    """
+
+    pid: int
+    name: str
+    role: Role
+    rank: int
+    label: str
+    state: str
+    cpu_percent: float
+    memory_bytes: int
+    doing: str
+    phase: Phase | None = None
+    where: tuple[Frame, ...] = ()
+    last_words: str = ""
+
+
+class Finding(Record):
+    """Something that was established or is supported, with what it rests on.
+
+    `verdict` is a word of DESIGN section 7: established, supported, open. `evidence` quotes observations.
+    `advice` is what to do: the option to change, the command that would confirm or repair.
+    """
+
+    id: str
+    title: str
+    verdict: str
+    pids: tuple[int, ...] = ()
+    evidence: tuple[str, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+class FirstToken(Record):
+    """Proof of first light: what was asked, and what came back. Seconds from launch and from the request."""
+
+    prompt: str
+    text: str
+    model: str
+    tokens: int
+    after_launch_s: float
+    request_s: float
+
+
+class Report(Record):
+    """The whole verdict of one attempt."""
+
+    version: int = REPORT_VERSION
+    run: str
+    outcome: Outcome
+    headline: str
+    engine: str
+    engine_version: str
+    command: tuple[str, ...]
+    started: float
+    ended: float
+    phase: Phase
+    url: str = ""
+    quiet_since: float | None = None
+    counter: Counter | None = None
+    first_token: FirstToken | None = None
+    timeline: tuple[PhaseSpan, ...] = ()
+    processes: tuple[ReportedProcess, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    first_error: LogLine | None = None
+    log_tail: tuple[LogLine, ...] = ()
+    bundle: str = ""
+    next_steps: tuple[str, ...] = ()

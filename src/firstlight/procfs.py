@@ -1,0 +1,281 @@
+"""The only reader of /proc: thin, typed, one file a function, no judgement.
+
+Watching (supervise) and looking (evidence) both stand on it. Everything raises plain `OSError`: a process that is
+gone gives FileNotFoundError or ProcessLookupError, one that may not be seen PermissionError; `gap_from` turns any of
+them into the gap that the record needs. Fields are named as in proc(5), Linux 3.10 to 6.18.
+
+Nothing here touches memory maps of a target (`cmdline`, `environ`, `maps`, `smaps` take its mmap lock and can block
+behind a thread in D state) unless the function's docstring says so.
+"""
+
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from firstlight.core.gap import Gap
+from firstlight.core.process import ProcessId
+from firstlight.core.vocabulary import GapReason
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def gap_from(error: OSError, what: str, pid: int = 0) -> Gap:
+    """The gap that an error from this module stands for."""
+    if isinstance(error, PermissionError):
+        return Gap(
+            what=what,
+            reason=GapReason.NO_PERMISSION,
+            detail="run firstlight as the server's user, as root, or with CAP_SYS_PTRACE",
+            pid=pid,
+        )
+    if isinstance(error, FileNotFoundError | ProcessLookupError):
+        return Gap(what=what, reason=GapReason.VANISHED, detail="the process ended while it was looked at", pid=pid)
+    return Gap(what=what, reason=GapReason.FAILED, detail=str(error), pid=pid)
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        chunks = []
+        while chunk := os.read(fd, 65536):
+            chunks.append(chunk)
+        return b"".join(chunks)
+    finally:
+        os.close(fd)
+
+
+def pids() -> list[int]:
+    """Every process that is visible from here."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - five times faster
+
+
+class Stat(NamedTuple):
+    """/proc/PID/stat, the fields that are used. Times in seconds, sizes in bytes, `started` in clock ticks."""
+
+    pid: int
+    comm: str
+    state: str
+    ppid: int
+    pgrp: int
+    session: int
+    major_faults: int
+    cpu_s: float
+    threads: int
+    started: int
+    memory_bytes: int
+    exit_code: int
+
+    @property
+    def id(self) -> ProcessId:
+        return ProcessId(pid=self.pid, started=self.started)
+
+
+def stat(pid: int, tid: int = 0) -> Stat:
+    """The kernel's one-line summary of a process, or of its thread `tid`.
+
+    `exit_code` is the wait status of a zombie, 0 where it may not be read.
+    """
+    path = f"/proc/{pid}/task/{tid}/stat" if tid else f"/proc/{pid}/stat"
+    data = _read(path)
+    # The command may hold spaces and brackets; it ends at the last closing bracket.
+    begin, end = data.index(b"("), data.rindex(b")")
+    f = data[end + 2 :].split()
+    return Stat(
+        pid=int(data[:begin]),
+        comm=data[begin + 1 : end].decode(errors="replace"),
+        state=f[0].decode(),
+        ppid=int(f[1]),
+        pgrp=int(f[2]),
+        session=int(f[3]),
+        major_faults=int(f[9]),
+        cpu_s=(int(f[11]) + int(f[12])) / TICKS_PER_S,
+        threads=int(f[17]),
+        started=int(f[19]),
+        memory_bytes=int(f[21]) * PAGE_BYTES,
+        exit_code=int(f[49]) if len(f) > 49 else 0,
+    )
+
+
+def shared_bytes(pid: int) -> int:
+    """Resident shared pages (statm field 3), in bytes."""
+    return int(_read(f"/proc/{pid}/statm").split()[2]) * PAGE_BYTES
+
+
+class Io(NamedTuple):
+    """/proc/PID/io, in bytes. Needs the right to ptrace the target."""
+
+    read_bytes: int
+    write_bytes: int
+    disk_read_bytes: int
+
+
+def io(pid: int) -> Io:
+    """What passed through read and write calls, and what was fetched from storage."""
+    fields = dict(line.split(b": ") for line in _read(f"/proc/{pid}/io").splitlines())
+    return Io(int(fields[b"rchar"]), int(fields[b"wchar"]), int(fields[b"read_bytes"]))
+
+
+def cmdline(pid: int) -> tuple[str, ...]:
+    """The command line, or the title that the process gave itself. Takes the target's mmap lock."""
+    data = _read(f"/proc/{pid}/cmdline").rstrip(b"\0 ")
+    return tuple(part.decode(errors="replace") for part in data.split(b"\0")) if data else ()
+
+
+def environ(pid: int) -> dict[str, str]:
+    """The environment at exec. Takes the target's mmap lock; needs the right to ptrace it. May hold secrets."""
+    entries = _read(f"/proc/{pid}/environ").split(b"\0")
+    pairs = (entry.decode(errors="replace").partition("=") for entry in entries if b"=" in entry)
+    return {key: value for key, _, value in pairs}
+
+
+def exe(pid: int) -> str:
+    """The path of the program."""
+    return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115
+
+
+def tids(pid: int) -> list[int]:
+    """The threads of a process."""
+    return [int(name) for name in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
+
+
+def children(pid: int) -> list[int]:
+    """Direct children of every thread of a process (CONFIG_PROC_CHILDREN)."""
+    found: list[int] = []
+    for tid in tids(pid):
+        try:
+            found += map(int, _read(f"/proc/{pid}/task/{tid}/children").split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def wchan(pid: int, tid: int) -> str:
+    """The kernel function a thread sleeps in; empty when it runs or when it may not be seen (both read "0")."""
+    name = _read(f"/proc/{pid}/task/{tid}/wchan").decode(errors="replace").strip()
+    return "" if name == "0" else name
+
+
+def syscall(pid: int, tid: int) -> tuple[int, tuple[int, ...]] | None:
+    """The system call a thread blocks in, with its six arguments; None while it runs.
+
+    The number is -1 for a thread that blocks outside of any system call (a page fault).
+    """
+    parts = _read(f"/proc/{pid}/task/{tid}/syscall").split()
+    if not parts or parts[0] == b"running":
+        return None
+    return int(parts[0]), tuple(int(p, 16) for p in parts[1:7])
+
+
+class FdLink(NamedTuple):
+    """One entry of /proc/PID/fd."""
+
+    fd: int
+    target: str
+
+
+def fds(pid: int) -> Iterator[FdLink]:
+    """Open descriptors and what they point at. Needs the right to ptrace the target."""
+    for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208
+        try:
+            yield FdLink(int(name), os.readlink(f"/proc/{pid}/fd/{name}"))  # noqa: PTH115
+        except FileNotFoundError:
+            continue
+
+
+def fd_info(pid: int, fd: int) -> dict[str, str]:
+    """/proc/PID/fdinfo/FD as a mapping: pos, flags, and more by kind."""
+    lines = _read(f"/proc/{pid}/fdinfo/{fd}").decode(errors="replace").splitlines()
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def status(pid: int) -> dict[str, str]:
+    """/proc/PID/status as a mapping."""
+    lines = _read(f"/proc/{pid}/status").decode(errors="replace").splitlines()
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+class TcpSocket(NamedTuple):
+    """One row of /proc/net/tcp or tcp6. `inode` is 0 for a connection that no process owns any more.
+
+    `receive_queue` counts unread bytes, for a listener the connections waiting to be accepted.
+    """
+
+    local: tuple[str, int]
+    remote: tuple[str, int]
+    state: str
+    send_queue: int
+    receive_queue: int
+    inode: int
+
+
+_TCP_STATES = {
+    "01": "ESTABLISHED",
+    "02": "SYN_SENT",
+    "03": "SYN_RECV",
+    "04": "FIN_WAIT1",
+    "05": "FIN_WAIT2",
+    "06": "TIME_WAIT",
+    "07": "CLOSE",
+    "08": "CLOSE_WAIT",
+    "09": "LAST_ACK",
+    "0A": "LISTEN",
+    "0B": "CLOSING",
+    "0C": "NEW_SYN_RECV",
+}
+
+
+def _address(hexes: str) -> tuple[str, int]:
+    host, port = hexes.split(":")
+    words = [int(host[i : i + 8], 16) for i in range(0, len(host), 8)]
+    packed = b"".join(struct.pack("=I", word) for word in words)
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    return socket.inet_ntop(family, packed).removeprefix("::ffff:"), int(port, 16)
+
+
+def tcp_sockets(pid: int | str = "self") -> list[TcpSocket]:
+    """Every TCP socket of the network namespace that `pid` lives in."""
+    found = []
+    for table in ("tcp", "tcp6"):
+        try:
+            rows = _read(f"/proc/{pid}/net/{table}").decode().splitlines()[1:]
+        except FileNotFoundError:
+            continue  # no IPv6 on this machine
+        for row in rows:
+            f = row.split()
+            send, receive = f[4].split(":")
+            found.append(
+                TcpSocket(
+                    _address(f[1]),
+                    _address(f[2]),
+                    _TCP_STATES.get(f[3], f[3]),
+                    int(send, 16),
+                    int(receive, 16),
+                    int(f[9]),
+                )
+            )
+    return found
+
+
+def socket_inode(target: str) -> int:
+    """The inode in a descriptor's target "socket:[123]" or "pipe:[123]"; 0 for anything else."""
+    if target.endswith("]") and target.startswith(("socket:[", "pipe:[")):
+        return int(target[target.index("[") + 1 : -1])
+    return 0
+
+
+def boot_wall_time() -> float:
+    """Unix time of the boot, from /proc/stat; turns a start time in ticks into wall time."""
+    for line in _read("/proc/stat").splitlines():
+        if line.startswith(b"btime "):
+            return float(line.split()[1])
+    return 0.0
+
+
+def memory_total_bytes() -> int:
+    """Installed memory."""
+    first = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()[0]
+    return int(first.split()[1]) * 1024
