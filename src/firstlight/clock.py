@@ -20,6 +20,10 @@ class Clock(Protocol):
         """Seconds since the Unix epoch; may jump."""
         ...
 
+    def boottime(self) -> float:
+        """Seconds since the machine booted, the same for every process; never jumps, and counts suspended time."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Wait for `seconds`."""
         ...
@@ -33,6 +37,9 @@ class SystemClock:
 
     def wall(self) -> float:
         return time.time()
+
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -50,6 +57,9 @@ class HandClock:
 
     def wall(self) -> float:
         return self._now + self._wall_offset
+
+    def boottime(self) -> float:
+        return self._now
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)

@@ -124,7 +124,7 @@ class Host(Record):
     may_ptrace: str
 
 
-class Bundle(Record):
+class Bundle(Record, kw_only=True):
     """All that was seen about one moment.
 
     `quiet_since` is the wall time of the last progress signal. `looks` holds two or more looks some seconds

@@ -57,7 +57,7 @@ class FirstToken(Record):
     request_s: float
 
 
-class Report(Record):
+class Report(Record, kw_only=True):
     """The whole verdict of one attempt."""
 
     version: int = REPORT_VERSION
