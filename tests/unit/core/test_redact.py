@@ -1,0 +1,129 @@
+"""Secrets are replaced in commands, text and environments; what is harmless stays readable."""
+
+import shlex
+
+import pytest
+
+from firstlight.core import redact
+
+SECRET = "s3cr3tvalue0123456789"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["vllm", "serve", "m", "--api-key", SECRET],
+        ["vllm", "serve", "m", f"--api-key={SECRET}"],
+        ["vllm", "serve", "m", "--api-key", "first", SECRET, "--port", "8000"],
+        ["python", "-m", "sglang.launch_server", "--admin-api-key", SECRET],
+        ["vllm", "serve", "--hf-token", SECRET],
+        ["env", f"HF_TOKEN={SECRET}", "vllm", "serve"],
+        [f"AWS_SECRET_ACCESS_KEY={SECRET}", "vllm", "serve"],
+        ["docker", "run", "-e", f"HF_TOKEN={SECRET}", "image"],
+        ["docker", "run", f"--env=HF_TOKEN={SECRET}", "image"],
+        ["server", "--db-password", SECRET],
+        ["server", f"--database=postgres://bob:{SECRET}@db:5432/x"],
+        ["server", f"http://{SECRET}@proxy:3128"],
+        ["bash", "-c", f"HF_TOKEN={SECRET} vllm serve m --port 1"],
+        ["bash", "-c", f"vllm serve m --api-key {SECRET}"],
+        ["bash", "-c", f"vllm serve m --api-key '{SECRET}'"],
+        ["curl", "-H", f"Authorization: Bearer {SECRET}"],
+        ["server", "--hf-overrides", f'{{"token": "{SECRET}"}}'],
+    ],
+)
+def test_no_secret_of_a_command_line_comes_out(argv: list[str]) -> None:
+    shown = " ".join(redact.command(argv))
+    assert SECRET not in shown
+    assert redact.HIDDEN in shown
+
+
+def test_a_harmless_command_line_stays_as_it_is() -> None:
+    words = "--port 8000 --tokenizer other/model --max-num-batched-tokens 2048 --ssl-keyfile /etc/key.pem --host ::"
+    argv = shlex.split(f"vllm serve Qwen/Qwen3-8B {words} --speculative-num-draft-tokens=4 --trust-remote-code")
+    assert redact.command(argv) == tuple(argv)
+
+
+def test_the_words_after_the_next_option_are_shown_again() -> None:
+    assert redact.command(["s", "--api-key", "a", "b", "--port", "80"]) == (
+        "s",
+        "--api-key",
+        "***",
+        "***",
+        "--port",
+        "80",
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"non-default args: {{'api_key': ['{SECRET}'], 'port': 8000}}",
+        f"server_args=ServerArgs(model_path='m', api_key='{SECRET}', host='127.0.0.1')",
+        f"Authorization: Bearer {SECRET}",
+        f"GET https://user:{SECRET}@host/x",
+        f"GET https://host/x?token={SECRET}&y=1",
+        f"GET https://bucket/x?X-Amz-Signature={SECRET}",
+        f"token: {SECRET}",
+        f'"hf_token": "{SECRET}"',
+        f"HUGGING_FACE_HUB_TOKEN={SECRET}",
+        f"password={SECRET}",
+        f"AWS_SECRET_ACCESS_KEY={SECRET}",
+        "using hf_" + "aB3" * 12,
+        "key sk-" + "proj-aB3" * 6,
+        "ghp_" + "aB3" * 12,
+        "jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
+    ],
+)
+def test_no_secret_of_a_text_comes_out(line: str) -> None:
+    shown = redact.text(line)
+    assert redact.HIDDEN in shown
+    for secret in (SECRET, "aB3" * 12, "eyJhbGci", "proj-aB3"):
+        assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Loading safetensors checkpoint shards: 50% Completed | 1/2",
+        "non-default args: {'api_key': None, 'max_num_batched_tokens': 2048, 'tokenizer': 'm'}",
+        "tokens: 5, token: 5, max_tokens=16, eos_token_id=2",
+        "hf_transfer is not installed; hf_overrides={}",
+        "http://127.0.0.1:8000/v1/models",
+        "cache key: 3f2a, task_id=7",
+        "",
+    ],
+)
+def test_harmless_text_stays_as_it_is(line: str) -> None:
+    assert redact.text(line) == line
+
+
+def test_redacting_twice_changes_nothing_more() -> None:
+    once = redact.text(f"api_key='{SECRET}' https://a:{SECRET}@b token={SECRET} --hf-token {SECRET}")
+    assert redact.text(once) == once
+
+
+def test_an_environment_shows_values_of_known_harmless_names_only() -> None:
+    shown = redact.environ(
+        {
+            "NCCL_DEBUG": "INFO",
+            "VLLM_CPU_KVCACHE_SPACE": "2",
+            "VLLM_API_KEY": SECRET,
+            "HF_TOKEN": SECRET,
+            "HF_HOME": "/cache",
+            "https_proxy": f"http://me:{SECRET}@proxy:3128",
+            "SOMETHING_ELSE": SECRET,
+        }
+    )
+    assert shown["NCCL_DEBUG"] == "INFO"
+    assert shown["VLLM_CPU_KVCACHE_SPACE"] == "2"
+    assert shown["HF_HOME"] == "/cache"
+    assert shown["https_proxy"] == "http://***@proxy:3128"
+    assert SECRET not in str(shown)
+    assert set(shown) >= {"SOMETHING_ELSE", "HF_TOKEN", "VLLM_API_KEY"}
+
+
+@pytest.mark.parametrize("unit", ["a", "token", "secret_", "https://", "--a", "'", "api_key=[", "eyJ", "bearer "])
+def test_hostile_text_is_read_to_its_end(unit: str) -> None:
+    """Quadratic patterns would need hours here and be ended by the suite's timeout."""
+    shown = redact.text(unit * (400_000 // len(unit)) + f" password={SECRET}")
+    assert SECRET not in shown
