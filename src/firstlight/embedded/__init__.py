@@ -1,0 +1,1 @@
+"""The embedded engine: a small and right server of Llama-family models."""
