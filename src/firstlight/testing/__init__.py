@@ -1,0 +1,1 @@
+"""Shipped with firstlight: programs that really stall, and slow starts that are really healthy."""
