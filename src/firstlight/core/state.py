@@ -7,8 +7,13 @@ STATE_STALE_S = 15.0
 """A state older than this is not trusted: whoever wrote it is gone."""
 
 
-class RunState(Record):
-    """Where a run stands. `boottime` is CLOCK_BOOTTIME at the write, which no wall-clock jump can bend."""
+class RunState(Record, kw_only=True):
+    """Where a run stands.
+
+    `since` is the wall time from which `motion` has held, `quiet_s` the seconds since the last progress signal, both
+    as of the write: `at` on the wall clock, `boottime` on CLOCK_BOOTTIME, which no wall-clock jump can bend.
+    `started` is the wall time of the launch, `first_token_s` the seconds from there to the first verified token.
+    """
 
     run: str
     supervisor: int
@@ -24,3 +29,7 @@ class RunState(Record):
     outcome: Outcome | None
     at: float
     boottime: float
+    engine: str = ""
+    model: str = ""
+    started: float = 0.0
+    first_token_s: float | None = None

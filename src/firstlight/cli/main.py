@@ -1,0 +1,130 @@
+"""The command line: a table of commands that are imported only when they run, and one place where errors end."""
+
+import importlib
+import os
+import sys
+from typing import NamedTuple, NoReturn
+
+import click
+
+from firstlight import __version__
+from firstlight.errors import FirstlightError
+
+BUG = 70
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+"""What a shell reports for a program that SIGPIPE ended, as `firstlight runs | head -1` does."""
+
+EPILOG = """\b
+Examples:
+  firstlight up                                      a small real model in the embedded engine
+  firstlight up -- vllm serve Qwen/Qwen3-8B -tp 2    follow vLLM from launch to its first verified token
+  firstlight up --once --json -- CMD ... | tail -1   the verdict as JSON, for scripts
+  firstlight attach 4711                             watch a server that is already running
+  firstlight report last --format markdown           the last verdict, ready to paste into an issue
+
+\b
+Exit codes:
+  0    serving: the first token was verified; or a clean answer
+  1    a stall was found
+  2    wrong usage
+  3    the server exited
+  4    firstlight could not look
+  5    the deadline passed while the server still moved
+  70   a bug of firstlight
+  130  interrupted before there was a verdict
+"""
+
+
+class Lazy(NamedTuple):
+    """A command by its place ("module:attribute") and its line in the help."""
+
+    place: str
+    help: str
+
+
+COMMANDS = {
+    "up": Lazy("firstlight.cli.up:command", "Start a server and follow it to its first verified token."),
+    "attach": Lazy("firstlight.cli.attach:command", "Watch a server that is already running; never signals it."),
+    "probe": Lazy("firstlight.cli.probe:command", "Answer a Kubernetes probe: moving, stalled since, serving."),
+    "serve": Lazy("firstlight.cli.serve:command", "Run the embedded engine alone."),
+    "runs": Lazy("firstlight.cli.runs:command", "List past and present runs."),
+    "report": Lazy("firstlight.cli.report:command", "Show the report of a run: terminal, Markdown, HTML or JSON."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name, and imports one only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name].place.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, message="firstlight %(version)s")
+def firstlight() -> None:
+    """Take a large-language-model server from "it loaded" to "it works", and prove it.
+
+    firstlight starts the server, follows every phase of it, and ends with one of two things: the first verified
+    token, or a plain statement of which process is stuck, where, and since when.
+    """
+
+
+def main() -> NoReturn:
+    """The entry point of the `firstlight` script."""
+    code = run(sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    if code == BROKEN_PIPE:
+        _drop_stdout()
+    sys.exit(code)
+
+
+def run(argv: list[str]) -> int:
+    """Run one command line; every error ends here, as words on stderr and an exit code."""
+    try:
+        result = firstlight.main(args=argv, prog_name="firstlight", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except FirstlightError as error:
+        _say(error.what, error.way_out)
+        return error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        return BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - the last line of defence; a bug must say that it is one
+        from firstlight.cli.crash import write_crash
+
+        _say("this is a bug of firstlight, please report it", f"What happened is written in {write_crash(error)}")
+        return BUG
+    return result if isinstance(result, int) else 0
+
+
+def _say(what: str, way_out: str) -> None:
+    click.echo(f"firstlight: {what}", err=True)
+    if way_out:
+        click.echo(f"  {way_out}", err=True)
+
+
+def _drop_stdout() -> None:
+    """Nobody reads any more; without this the interpreter complains when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,134 @@
+"""The report for a terminal: the headline first, then what it rests on. Readable without colour."""
+
+import io
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from firstlight.core.report import Finding, Report
+from firstlight.core.vocabulary import Outcome
+from firstlight.core.words import gap_words, printable, seconds
+from firstlight.report import sections
+
+OUTCOME_STYLE = {Outcome.SERVING: "bold green", Outcome.STALLED: "bold red", Outcome.EXITED: "bold red"}
+BAR_COLUMNS_MAX = 40
+
+
+def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
+    """The report as text of at most `width` columns, with terminal colours if `colour`."""
+    paper = _Paper(width, colour)
+    outcome = sections.OUTCOME_WORDS[report.outcome].upper()
+    paper.line(
+        Text.assemble((outcome, OUTCOME_STYLE.get(report.outcome, "bold yellow")), "  ", _plain(report.headline))
+    )
+    paper.table("", sections.facts(report))
+    paper.table("First token", sections.token_facts(report))
+    _phases(paper, report)
+    _processes(paper, report)
+    paper.items("Ended", [sections.exit_line(exit_) for exit_ in report.exits])
+    _findings(paper, report.findings)
+    if report.first_error is not None:
+        paper.items("First error", [sections.log_line(report.first_error)])
+    paper.items("Last lines of the log", [sections.log_line(line) for line in report.log_tail])
+    paper.items("What could not be seen", [gap_words(gap) for gap in report.gaps])
+    paper.items("What to do next", [printable(step) for step in report.next_steps])
+    paper.table("Files", [("evidence", report.bundle)] if report.bundle else [])
+    return paper.text()
+
+
+class _Paper:
+    """Sections of lines, wrapped to a width."""
+
+    def __init__(self, width: int, colour: bool) -> None:
+        self.width = width
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out,
+            width=width,
+            force_terminal=colour,
+            no_color=not colour,
+            color_system="standard" if colour else None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+
+    def text(self) -> str:
+        return "".join(f"{line.rstrip()}\n" for line in self._out.getvalue().splitlines())
+
+    def line(self, words: Text | str, indent: int = 0) -> None:
+        """A paragraph; what does not fit is wrapped under its own beginning."""
+        text = _plain(words) if isinstance(words, str) else words
+        self._console.print(Padding(text, (0, 0, 0, indent)))
+
+    def heading(self, title: str) -> None:
+        self._console.print()
+        if title:
+            self._console.print(Text(title, "bold"))
+
+    def items(self, title: str, lines: list[str]) -> None:
+        """A section of paragraphs; none, no section."""
+        if lines:
+            self.heading(title)
+        for line in lines:
+            self.line(line, 2)
+
+    def table(self, title: str, rows: list[tuple[str, str]]) -> None:
+        """A section of names and values."""
+        if not rows:
+            return
+        self.heading(title)
+        column = max(len(name) for name, _ in rows) + 2
+        for name, words in rows:
+            wrapped = _plain(words).wrap(self._console, max(20, self.width - column - 2))
+            for number, part in enumerate(wrapped):
+                self.line(Text.assemble((name if number == 0 else "").ljust(column), part), 2)
+
+
+def _phases(paper: _Paper, report: Report) -> None:
+    bars = sections.bars(report)
+    if bars:
+        paper.heading("Phases")
+    columns = max(10, min(BAR_COLUMNS_MAX, paper.width - 45))
+    for bar in bars:
+        before = min(columns - 1, int(bar.offset * columns))
+        filled = "█" * max(1, min(columns - before, round(bar.share * columns)))
+        style = "red" if bar.open and report.outcome != Outcome.SERVING else "blue"
+        name = f"{bar.phase:<14}{seconds(bar.seconds):>12}  {' ' * before}"
+        unfinished = "  did not end" if bar.open and bar.phase != "serving" else ""
+        paper.line(Text.assemble(name, (filled, style), unfinished), 2)
+
+
+def _processes(paper: _Paper, report: Report) -> None:
+    groups = sections.groups(report)
+    if groups:
+        paper.heading("Processes")
+    for group in groups:
+        for process in group.processes:
+            paper.line(
+                Text.assemble((sections.process_title(process), "bold"), f"  {sections.process_facts(process)}"), 2
+            )
+            if process.last_words:
+                paper.line(f"last words: {printable(process.last_words, 300)}", 6)
+        if group.doing:
+            paper.line(printable(group.doing), 4)
+        for depth, frame in enumerate(group.where):
+            paper.line(f"{'from' if depth else 'at'} {sections.frame_words(frame)}", 6)
+
+
+def _findings(paper: _Paper, findings: tuple[Finding, ...]) -> None:
+    if findings:
+        paper.heading("Findings")
+    for finding in findings:
+        pids = f" (pid {', '.join(map(str, finding.pids))})" if finding.pids else ""
+        paper.line(Text.assemble((finding.verdict, "bold"), f": {printable(finding.title)}{pids}"), 2)
+        for quote in finding.evidence:
+            paper.line(f"seen: {printable(quote)}", 6)
+        for advice in finding.advice:
+            paper.line(f"try:  {printable(advice)}", 6)
+
+
+def _plain(words: str) -> Text:
+    return Text(printable(words, 4000))

@@ -1,0 +1,1 @@
+"""Start and watch: launch, phases, liveness, watch, verify, stop, journal."""
