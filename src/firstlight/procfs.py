@@ -132,9 +132,34 @@ def environ(pid: int) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
+def cgroup(pid: int) -> str:
+    """The control groups a process lives in, as lines of "hierarchy:controllers:group" (cgroups(7))."""
+    return _read(f"/proc/{pid}/cgroup").decode(errors="replace")
+
+
+def mountinfo() -> str:
+    """The mounts that this process sees, one a line (proc_pid_mountinfo(5))."""
+    return _read("/proc/self/mountinfo").decode(errors="replace")
+
+
+def pid_namespace() -> str:
+    """The pid namespace of this process, as "pid:[inode]"."""
+    return os.readlink("/proc/self/ns/pid")  # noqa: PTH115
+
+
+def owner(pid: int) -> int:
+    """The user that a process runs as."""
+    return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+
+
 def exe(pid: int) -> str:
     """The path of the program."""
     return os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115
+
+
+def cwd(pid: int) -> str:
+    """The working directory. Needs the right to ptrace the target."""
+    return os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115
 
 
 def tids(pid: int) -> list[int]:
@@ -170,6 +195,25 @@ def syscall(pid: int, tid: int) -> tuple[int, tuple[int, ...]] | None:
     return int(parts[0]), tuple(int(p, 16) for p in parts[1:7])
 
 
+def maps(pid: int, name: str) -> bool:
+    """Whether the process maps a file with `name` in its path. Takes the target's mmap lock."""
+    wanted = name.encode()
+    with Path(f"/proc/{pid}/maps").open("rb") as rows:
+        return any(wanted in row for row in rows)
+
+
+def memory(pid: int, address: int, length: int) -> bytes:
+    """Up to `length` bytes of a process's memory, without stopping it.
+
+    Takes the target's mmap lock; needs the right to ptrace it. Shorter where the mapping ends.
+    """
+    fd = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.pread(fd, length, address)
+    finally:
+        os.close(fd)
+
+
 class FdLink(NamedTuple):
     """One entry of /proc/PID/fd."""
 
@@ -192,9 +236,27 @@ def fd_info(pid: int, fd: int) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
-def status(pid: int) -> dict[str, str]:
-    """/proc/PID/status as a mapping."""
-    lines = _read(f"/proc/{pid}/status").decode(errors="replace").splitlines()
+def fd_locks(pid: int, fd: int) -> list[str]:
+    """The locks that belong to an open file, as lines of /proc/locks, from its fdinfo."""
+    rows = _read(f"/proc/{pid}/fdinfo/{fd}").decode(errors="replace").splitlines()
+    return [row.removeprefix("lock:").strip() for row in rows if row.startswith("lock:")]
+
+
+def locks() -> str:
+    """/proc/locks: every lock that the kernel knows of, held or waited for."""
+    return _read("/proc/locks").decode(errors="replace")
+
+
+def epoll_members(pid: int, fd: int) -> list[int]:
+    """The descriptors that an epoll set watches, from the `tfd:` lines of its fdinfo."""
+    rows = (row.split() for row in _read(f"/proc/{pid}/fdinfo/{fd}").splitlines() if row.startswith(b"tfd:"))
+    return [int(row[1]) for row in rows]
+
+
+def status(pid: int, tid: int = 0) -> dict[str, str]:
+    """/proc/PID/status, or that of its thread `tid`, as a mapping."""
+    path = f"/proc/{pid}/task/{tid}/status" if tid else f"/proc/{pid}/status"
+    lines = _read(path).decode(errors="replace").splitlines()
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 

@@ -20,18 +20,20 @@ BUNDLE_BYTES_MAX = 256 * 1024 * 1024
 
 
 class Frame(Record):
-    """One Python frame, innermost first in its stack."""
+    """One Python frame, innermost first in its stack. `code` is the source text of the line, where it was read."""
 
     function: str
     file: str
     line: int
+    code: str = ""
 
 
 class ThreadLook(Record):
     """One thread. `syscall` is "name(arg0, arg1, …)" in hex, "running" if it was on a CPU.
 
     `stack` is innermost first. `owns_gil` with `active` false is a thread that blocks while it holds the
-    interpreter lock.
+    interpreter lock. `fds` are the descriptors that the call waits for, `path` the file that it opens; both read
+    from the arguments of the call, empty where it has none.
     """
 
     tid: int
@@ -43,14 +45,17 @@ class ThreadLook(Record):
     stack: tuple[Frame, ...] | Gap = ()
     owns_gil: bool = False
     active: bool = False
+    fds: tuple[int, ...] = ()
+    path: str = ""
 
 
 class OpenFile(Record):
     """An open descriptor that may matter: a regular file, FIFO, pipe, socket or device.
 
     `kind` is one of file, fifo, pipe, socket, device, other. `position` is the file offset.
-    `detail` holds for a socket its local and remote address and TCP state, for a FIFO or pipe who holds the other
-    end ("no writer").
+    `access` is "r", "w" or "rw". `detail` holds for a socket its local and remote address and state. `peers` are
+    the pids that hold the other end of a pipe, FIFO or local socket open, the process itself included; empty if
+    nobody does. `unseen` counts the processes that could not be searched for it.
     """
 
     fd: int
@@ -58,6 +63,9 @@ class OpenFile(Record):
     target: str
     position: int = 0
     detail: str = ""
+    access: str = ""
+    peers: tuple[int, ...] | Gap = ()
+    unseen: int = 0
 
 
 class Listener(Record):
@@ -73,7 +81,8 @@ class Lock(Record):
     """A lock that somebody holds, waits for, or has left behind.
 
     `kind`: flock, posix, ofd (from /proc/locks) or file (a bare lock file, in no kernel table). `holder` is the
-    pid that holds it, 0 if nobody is known to. `waiters` are pids. `age_s` is the age of a bare lock file.
+    pid that holds it, 0 if nobody is known to; for a bare lock file a process that works in its folder. `waiters`
+    are pids. `age_s` is the age of a bare lock file.
     """
 
     kind: str
@@ -81,24 +90,30 @@ class Lock(Record):
     holder: int
     waiters: tuple[int, ...] = ()
     age_s: float = 0.0
+    holder_name: str = ""
 
 
 class ProcessLook(Record):
-    """One process at one moment, with everything that could be seen of it."""
+    """One process at one moment, with everything that could be seen of it. `tracer` is the debugger's pid, or 0."""
 
     process: Process
     sample: ProcessSample
+    tracer: int = 0
     threads: tuple[ThreadLook, ...] = ()
     files: tuple[OpenFile, ...] = ()
     gaps: tuple[Gap, ...] = ()
 
 
 class Look(Record):
-    """Every process of the server, seen within `took_s` seconds of `at` (wall clock, Unix seconds)."""
+    """Every process of the server, seen within `took_s` seconds of `at` (wall clock, Unix seconds).
+
+    `monotonic` is the same moment on the clock that no jump can bend, for the difference between two looks.
+    """
 
     at: float
     took_s: float
     processes: tuple[ProcessLook, ...]
+    monotonic: float = 0.0
     listeners: tuple[Listener, ...] | Gap = ()
     locks: tuple[Lock, ...] | Gap = ()
     gaps: tuple[Gap, ...] = ()

@@ -18,9 +18,9 @@ _SECRET_NAME = re.compile(
 )
 _HARMLESS_NAME = re.compile(
     r"""(?ix)
-        (?: CUDA | CUDNN | FLASHINFER | FI | GLOO | GOMP | HF | HIP | HSA | KMP | MASTER | MKL | NCCL | NUMEXPR | NVIDIA
-          | NVSHMEM | OMP | OMPI | OPENBLAS | PYTORCH | RAY | ROCR | SAFETENSORS | SGL | SGLANG | SLURM | TOKENIZERS
-          | TORCH | TORCHELASTIC | TORCHINDUCTOR | TRANSFORMERS | TRITON | UCX | VLLM | XDG_CACHE ) _ \w+
+        (?: CUDA | CUDNN | FLASHINFER | FI | GLOO | GOMP | HF | HIP | HSA | KMP | MASTER | MKL | NCCL | NUMEXPR
+          | NVIDIA | NVSHMEM | OMP | OMPI | OPENBLAS | PYTORCH | RAY | ROCR | SAFETENSORS | SGL | SGLANG | SLURM
+          | TOKENIZERS | TORCH | TORCHELASTIC | TORCHINDUCTOR | TRANSFORMERS | TRITON | UCX | VLLM | XDG_CACHE ) _ \w+
       | (?: ALL | FTP | HTTP | HTTPS | NO ) _PROXY
       | CC | CXX | LANG | LD_LIBRARY_PATH | LD_PRELOAD | MALLOC_ARENA_MAX | MAX_JOBS | PATH | TMPDIR
       | PYTHONFAULTHANDLER | PYTHONPATH | PYTHONUNBUFFERED
@@ -77,7 +77,7 @@ def command(argv: Sequence[str]) -> tuple[str, ...]:
     shown: list[str] = []
     hiding = False
     for word in argv:
-        if word.startswith("--"):
+        if word.startswith("-"):
             name, equals, value = word.partition("=")
             hiding = not equals and secret_name(name)
             shown.append(f"{name}{equals}{HIDDEN if secret_name(name) else text(value)}" if equals else word)

@@ -1,0 +1,59 @@
+"""The last words of every source of the log, and the first error of each. Pure."""
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from firstlight.core import redact
+from firstlight.core.bundle import LogTail
+from firstlight.core.log import LogLine
+
+LINES_MAX = 30
+SOURCES_MAX = 256
+
+
+class _Tail:
+    """One source's last lines; a line that repeats the one before it, digits aside, takes its place."""
+
+    def __init__(self) -> None:
+        self.lines: deque[LogLine] = deque(maxlen=LINES_MAX)
+        self.first_error: LogLine | None = None
+        self._last_shape = ""
+
+    def add(self, line: LogLine, is_error: bool) -> None:
+        if is_error and self.first_error is None:
+            self.first_error = line
+        shape = shape_of(line.message)
+        if shape == self._last_shape and self.lines:
+            self.lines.pop()
+        self.lines.append(line)
+        self._last_shape = shape
+
+
+def shape_of(message: str) -> str:
+    """A message without its digits: two lines of one shape say the same thing again."""
+    return re.sub(r"\d+", "#", message).strip()
+
+
+def tails(lines: Iterable[LogLine], is_error: Callable[[LogLine], bool]) -> tuple[LogTail, ...]:
+    """The tail of every source, in the order in which the sources first spoke. Secrets are replaced."""
+    by_source: dict[str, _Tail] = {}
+    for line in lines:
+        source = line.source or line.stream
+        if not line.message.strip() or (source not in by_source and len(by_source) >= SOURCES_MAX):
+            continue
+        by_source.setdefault(source, _Tail()).add(line, is_error(line))
+    return tuple(
+        LogTail(
+            source=source,
+            lines=tuple(map(_redacted, tail.lines)),
+            first_error=_redacted(tail.first_error) if tail.first_error else None,
+        )
+        for source, tail in by_source.items()
+    )
+
+
+def _redacted(line: LogLine) -> LogLine:
+    return msgspec.structs.replace(line, text=redact.text(line.text), message=redact.text(line.message))

@@ -1,0 +1,106 @@
+"""One look at all processes of a server: gentle probes first, the one that pauses last, and always an answer.
+
+Each probe runs in its own worker and is abandoned when late; what it would have told is then a gap. The whole look
+ends soon after its deadline whatever the processes or the kernel do.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from firstlight.clock import Clock, Deadline
+from firstlight.core.bundle import Listener, Lock, Look, OpenFile, ProcessLook
+from firstlight.core.gap import Gap
+from firstlight.core.process import Process
+from firstlight.evidence import files, inodes, listeners, locks, processes
+from firstlight.evidence.files import World
+from firstlight.evidence.inodes import Descriptor
+from firstlight.evidence.stacks import Stacks, stacks_of, with_stacks
+from firstlight.evidence.surroundings import survey
+from firstlight.evidence.workers import Probe
+
+GENTLE_SHARE = 0.15
+"""The part of the whole deadline that one gentle stage may use at most."""
+
+_T = TypeVar("_T")
+
+
+def look(
+    targets: Sequence[Process], *, clock: Clock, port: int = 0, deadline_s: float = 10.0, stacks: bool = True
+) -> Look:
+    """Collect the evidence about `targets` now; `port` is the port that the server wants, 0 if that is not known."""
+    looking = _Looking(clock, deadline_s)
+    at, monotonic = clock.wall(), clock.monotonic()
+    seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})
+    held = looking.at_each("open files", {pid: partial(inodes.descriptors, pid) for pid in seen})
+    kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads)) for pid in held}
+    world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage()))
+    opened: dict[int, tuple[OpenFile, ...]] = {}
+    if not isinstance(world, Gap):
+        work = {pid: partial(_open_files, seen[pid], kept.get(pid, []), world) for pid in seen}
+        opened = looking.at_each("open files", work)
+    found_locks = looking.at_all("locks", partial(_locks, held, clock, looking.stage()))
+    spied = stacks_of([one.process.id for one in seen.values()], clock, looking.whole) if stacks else {}
+    return Look(
+        at=at,
+        took_s=clock.monotonic() - monotonic,
+        monotonic=monotonic,
+        processes=tuple(looking.finish(one, opened.get(pid, ()), spied.get(pid)) for pid, one in seen.items()),
+        listeners=world if isinstance(world, Gap) else _listeners(world, held, port),
+        locks=found_locks,
+        gaps=tuple(gap for gap in looking.gaps if gap.pid not in seen),
+    )
+
+
+class _Looking:
+    """A look in the making: its deadline, and the gaps that it has met so far."""
+
+    def __init__(self, clock: Clock, deadline_s: float) -> None:
+        self._clock = clock
+        self.whole = Deadline(clock, deadline_s, "the look")
+        self.gaps: list[Gap] = []
+
+    def stage(self) -> Deadline:
+        return Deadline(self._clock, min(self.whole.left, self.whole.seconds * GENTLE_SHARE), "a stage of the look")
+
+    def at_each(self, what: str, work: Mapping[int, "partial[_T]"]) -> dict[int, _T]:
+        """Run one probe per process, all at once; what is missing from the answer is a gap."""
+        probes = {pid: Probe(what, one, pid) for pid, one in work.items()}
+        stage = self.stage()
+        answers = {pid: probe.result(stage) for pid, probe in probes.items()}
+        self.gaps += [answer for answer in answers.values() if isinstance(answer, Gap)]
+        return {pid: answer for pid, answer in answers.items() if not isinstance(answer, Gap)}
+
+    def at_all(self, what: str, work: "partial[_T]") -> _T | Gap:
+        """Run one probe of the whole machine."""
+        answer = Probe(what, work).result(self.stage())
+        if isinstance(answer, Gap):
+            self.gaps.append(answer)
+        return answer
+
+    def finish(self, one: ProcessLook, opened: tuple[OpenFile, ...], spied: Stacks | None) -> ProcessLook:
+        """The look at one process, made whole."""
+        pid = one.process.id.pid
+        gaps = [*one.gaps, *(gap for gap in self.gaps if gap.pid == pid)]
+        if isinstance(spied, Gap):
+            gaps.append(spied)
+        return msgspec.structs.replace(one, threads=with_stacks(one, spied), files=opened, gaps=tuple(gaps))
+
+
+def _open_files(one: ProcessLook, kept: list[Descriptor], world: World) -> tuple[OpenFile, ...]:
+    opening = dict.fromkeys(thread.path for thread in one.threads if thread.path)
+    return (
+        *(files.being_opened(one.process.id.pid, path) for path in opening),
+        *(files.describe(descriptor, world) for descriptor in kept),
+    )
+
+
+def _listeners(world: World, held: Mapping[int, list[Descriptor]], port: int) -> tuple[Listener, ...]:
+    owners = {one.key: pid for pid, found in held.items() for one in found if one.key.startswith("socket:")}
+    return listeners.listeners(world.tcp, owners, port, world.holders)
+
+
+def _locks(held: dict[int, list[Descriptor]], clock: Clock, deadline: Deadline) -> tuple[Lock, ...]:
+    return (*locks.kernel_locks(held), *locks.bare_lock_files(locks.build_folders(held), clock, deadline))

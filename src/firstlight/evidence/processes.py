@@ -1,0 +1,120 @@
+"""What /proc tells of one process and its threads: state, CPU, I/O, memory, where each thread waits in the kernel.
+
+Price: reads. Every field that is refused is a gap in its place; a process that is gone, or is another process under
+the same pid by now, raises `ProcessLookupError`.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from firstlight import procfs
+from firstlight.core import redact
+from firstlight.core.bundle import ProcessLook, ThreadLook
+from firstlight.core.gap import Gap
+from firstlight.core.process import Process, ProcessId, ProcessSample
+from firstlight.core.vocabulary import GapReason
+from firstlight.evidence import syscalls
+
+THREADS_MAX = 512
+
+_T = TypeVar("_T")
+
+
+def look_at(process: Process) -> ProcessLook:
+    """Everything cheap about one process.
+
+    Raises:
+        ProcessLookupError: it has ended, or its pid belongs to another process now.
+    """
+    sample = read_sample(process.id)
+    threads, gaps = _threads(process.id.pid)
+    confirm(process.id)
+    return ProcessLook(
+        process=_redacted(process), sample=sample, tracer=_tracer(process.id.pid), threads=threads, gaps=gaps
+    )
+
+
+def confirm(identity: ProcessId) -> procfs.Stat:
+    """The process's stat line, if the pid still means the same process.
+
+    Raises:
+        ProcessLookupError: it does not.
+    """
+    stat = procfs.stat(identity.pid)
+    if stat.started != identity.started:
+        raise ProcessLookupError(f"process {identity.pid} ended, and its pid was given to another")
+    return stat
+
+
+def read_sample(identity: ProcessId) -> ProcessSample:
+    """The counters of a process. Raises ProcessLookupError if it is gone."""
+    pid = identity.pid
+    stat = confirm(identity)
+    io = _or_gap(partial(procfs.io, pid), "bytes read and written", pid)
+    return ProcessSample(
+        id=identity,
+        state=stat.state,
+        cpu_s=stat.cpu_s,
+        threads=stat.threads,
+        major_faults=stat.major_faults,
+        memory_bytes=stat.memory_bytes,
+        shared_bytes=_or_gap(partial(procfs.shared_bytes, pid), "shared memory", pid),
+        read_bytes=io if isinstance(io, Gap) else io.read_bytes,
+        write_bytes=io if isinstance(io, Gap) else io.write_bytes,
+        disk_read_bytes=io if isinstance(io, Gap) else io.disk_read_bytes,
+    )
+
+
+def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
+    tids = sorted(procfs.tids(pid), key=lambda tid: (tid != pid, tid))
+    threads = []
+    for tid in tids[:THREADS_MAX]:
+        try:
+            threads.append(_thread(pid, tid))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # a thread that just ended waits for nothing
+    if len(tids) <= THREADS_MAX:
+        return tuple(threads), ()
+    detail = f"{len(tids)} threads; the first {THREADS_MAX} were looked at"
+    return tuple(threads), (Gap(what="threads", reason=GapReason.NOT_SUPPORTED, detail=detail, pid=pid),)
+
+
+def _thread(pid: int, tid: int) -> ThreadLook:
+    stat = procfs.stat(pid, tid)
+    call = _or_gap(partial(_call, pid, tid), "system call", pid)
+    return ThreadLook(
+        tid=tid,
+        name=stat.comm,
+        state=stat.state,
+        cpu_s=stat.cpu_s,
+        wchan=_or_gap(partial(procfs.wchan, pid, tid), "kernel function", pid),
+        syscall=call if isinstance(call, Gap) else call.text,
+        fds=() if isinstance(call, Gap) else call.fds,
+        path="" if isinstance(call, Gap) else call.path,
+    )
+
+
+def _call(pid: int, tid: int) -> syscalls.Call:
+    call = syscalls.decode(procfs.syscall(pid, tid), partial(procfs.memory, pid))
+    return call._replace(fds=tuple(procfs.epoll_members(pid, call.epoll))) if call.epoll >= 0 else call
+
+
+def _tracer(pid: int) -> int:
+    return int(procfs.status(pid).get("TracerPid", "0"))
+
+
+def _redacted(process: Process) -> Process:
+    name, command = redact.text(process.name), redact.command(process.cmdline)
+    return msgspec.structs.replace(process, name=name, cmdline=command)
+
+
+def _or_gap(read: Callable[[], _T], what: str, pid: int) -> _T | Gap:
+    try:
+        return read()
+    except (FileNotFoundError, ProcessLookupError):
+        raise
+    except OSError as error:
+        return procfs.gap_from(error, what, pid)

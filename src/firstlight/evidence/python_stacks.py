@@ -1,0 +1,174 @@
+"""Python stacks by py-spy (0.4), one `dump --json` of its own for each process, with a deadline of its own.
+
+Price: pauses. py-spy stops the target for some milliseconds while it reads. A process that is stopped already is read
+without (`--nonblocking`), and so is one on the second try. A py-spy that is late is killed; killing it while it is
+attached can leave the target stopped, and then, and only then, the target is sent SIGCONT to undo what we did.
+"""
+
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from firstlight import procfs
+from firstlight.clock import Clock, Deadline
+from firstlight.core.bundle import Frame
+from firstlight.core.gap import Gap
+from firstlight.core.process import ProcessId
+from firstlight.core.vocabulary import GapReason
+from firstlight.evidence.children import Late, output_of
+
+WHAT = "Python stacks"
+ONE_DEADLINE_S = 3.0
+OUTPUT_BYTES_MAX = 64 * 1024 * 1024
+FRAMES_MAX = 256
+
+_STOP_SIGNALS = 1 << (signal.SIGSTOP - 1)
+
+
+class PythonThread(NamedTuple):
+    """One thread as py-spy sees it; `tid` is 0 where it cannot tell."""
+
+    tid: int
+    name: str
+    active: bool
+    owns_gil: bool
+    stack: tuple[Frame, ...]
+
+
+class _SpyFrame(msgspec.Struct):
+    name: str
+    filename: str
+    line: int
+
+
+class _SpyThread(msgspec.Struct):
+    frames: list[_SpyFrame]
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+    active: bool = False
+    owns_gil: bool = False
+
+
+_decoder = msgspec.json.Decoder(list[_SpyThread])
+
+
+def find_py_spy() -> Path | None:
+    """The program, beside this interpreter or on the PATH."""
+    beside = Path(sys.executable).parent / "py-spy"
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("py-spy")
+    return Path(found) if found else None
+
+
+def is_python(pid: int) -> bool:
+    """Whether a Python interpreter lives in the process, by its program or the libraries it maps. May block."""
+    if re.match(r"python[\d.]*t?$", Path(procfs.exe(pid).removesuffix(" (deleted)")).name):
+        return True
+    return procfs.maps(pid, "libpython")
+
+
+def dump(
+    identity: ProcessId, py_spy: Path, clock: Clock, deadline_s: float = ONE_DEADLINE_S
+) -> tuple[PythonThread, ...] | Gap:
+    """The Python threads of one process, or why they were not seen. Returns within about `deadline_s` seconds."""
+    whole = Deadline(clock, deadline_s, f"{WHAT} of process {identity.pid}")
+    if procfs.stat(identity.pid).state in "Tt":
+        return _once(identity, py_spy, whole, pausing=False)
+    first = _once(identity, py_spy, Deadline(clock, whole.left * 0.6, whole.name), pausing=True)
+    if not isinstance(first, Gap) or first.reason in {GapReason.NO_PERMISSION, GapReason.VANISHED}:
+        return first
+    second = _once(identity, py_spy, whole, pausing=False)
+    return first if isinstance(second, Gap) else second
+
+
+def _once(identity: ProcessId, py_spy: Path, deadline: Deadline, *, pausing: bool) -> tuple[PythonThread, ...] | Gap:
+    pid = identity.pid
+    argv = [str(py_spy), "dump", "--json", "--pid", str(pid), *([] if pausing else ["--nonblocking"])]
+    try:
+        done = output_of(argv, deadline, OUTPUT_BYTES_MAX)
+    except Late as late:
+        if pausing:
+            let_go_on(identity)
+        return Gap(what=WHAT, reason=GapReason.TIMED_OUT, detail=f"py-spy gave no answer: {late}", pid=pid)
+    except OSError as error:
+        return Gap(what=WHAT, reason=GapReason.FAILED, detail=f"py-spy could not be run: {error}", pid=pid)
+    if done.code != 0:
+        return refusal(done.errors, pid)
+    return parse(done.output, pid)
+
+
+def parse(output: bytes, pid: int) -> tuple[PythonThread, ...] | Gap:
+    """What `py-spy dump --json` printed, or the gap if it makes no sense."""
+    try:
+        threads = _decoder.decode(output)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Gap(what=WHAT, reason=GapReason.FAILED, detail=f"py-spy's answer makes no sense: {error}", pid=pid)
+    return tuple(
+        PythonThread(
+            tid=thread.os_thread_id or 0,
+            name=thread.thread_name or "",
+            active=thread.active,
+            owns_gil=thread.owns_gil,
+            stack=tuple(Frame(function=f.name, file=f.filename, line=f.line) for f in thread.frames[:FRAMES_MAX]),
+        )
+        for thread in threads
+    )
+
+
+_REFUSALS: Iterable[tuple[str, GapReason, str]] = (
+    (
+        r"permission denied|operation not permitted|EPERM|os error 1\b|os error 13\b",
+        GapReason.NO_PERMISSION,
+        (
+            "reading another process needs the right to ptrace it: run as root or the same user with "
+            "kernel.yama.ptrace_scope=0, or give the container the SYS_PTRACE capability"
+        ),
+    ),
+    (r"no such (file|process)|os error [23]\b", GapReason.VANISHED, "the process ended while it was looked at"),
+    (
+        r"python version|interpreter|python process|libpython",
+        GapReason.NOT_SUPPORTED,
+        "no Python interpreter that py-spy understands was found in the process; it may be too early in its start",
+    ),
+)
+
+
+def refusal(errors: bytes, pid: int) -> Gap:
+    """The gap that py-spy's complaint stands for."""
+    text = errors.decode(errors="replace")
+    said = text.partition("Stack backtrace")[0]
+    for pattern, reason, detail in _REFUSALS:
+        if re.search(pattern, said, re.IGNORECASE):
+            return Gap(what=WHAT, reason=reason, detail=detail, pid=pid)
+    first = " ".join(said.split())[:300]
+    return Gap(what=WHAT, reason=GapReason.FAILED, detail=f"py-spy failed: {first or 'without a word'}", pid=pid)
+
+
+def let_go_on(identity: ProcessId) -> bool:
+    """Undo a stop that a killed py-spy left on a process that was not stopped before; True if there was one."""
+    with suppress(OSError):
+        if procfs.stat(identity.pid).id == identity and _is_left_stopped(identity.pid):
+            os.kill(identity.pid, signal.SIGCONT)
+            return True
+    return False
+
+
+def _is_left_stopped(pid: int) -> bool:
+    if procfs.stat(pid).state in "Tt":
+        return True
+    return any(_stop_is_pending(pid, tid) for tid in procfs.tids(pid))
+
+
+def _stop_is_pending(pid: int, tid: int) -> bool:
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return bool(int(procfs.status(pid, tid).get("SigPnd", "0"), 16) & _STOP_SIGNALS)
+    return False

@@ -1,0 +1,109 @@
+"""Python stacks of many processes, a few at a time, joined with what /proc says of their threads.
+
+Partial results are kept: when the time is up, every process that was not reached is a gap.
+"""
+
+import queue
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from firstlight import procfs
+from firstlight.clock import Clock, Deadline
+from firstlight.core.bundle import ProcessLook, ThreadLook
+from firstlight.core.gap import Gap
+from firstlight.core.process import ProcessId
+from firstlight.core.vocabulary import GapReason
+from firstlight.evidence import python_stacks
+from firstlight.evidence.python_stacks import WHAT, PythonThread
+from firstlight.evidence.source import SourceLines
+from firstlight.evidence.workers import Probe
+
+AT_ONCE = 3
+
+Stacks: TypeAlias = tuple[PythonThread, ...] | Gap
+"""The Python threads of a process, none if no Python lives in it."""
+
+_NOT_ASKED = Gap(what=WHAT, reason=GapReason.NOT_SUPPORTED, detail="this look was asked to leave the stacks out")
+
+
+def stacks_of(ids: Sequence[ProcessId], clock: Clock, deadline: Deadline) -> dict[int, Stacks]:
+    """Every process's Python threads by pid. Ends by the deadline; never raises."""
+    py_spy = python_stacks.find_py_spy()
+    if py_spy is None:
+        return {one.pid: _missing(one.pid) for one in ids}
+    todo: queue.SimpleQueue[ProcessId] = queue.SimpleQueue()
+    for one in ids:
+        todo.put(one)
+    found: dict[int, Stacks] = {}
+    workers = [Probe(WHAT, partial(_work, todo, found, py_spy, clock, deadline)) for _ in range(AT_ONCE)]
+    for worker in workers:
+        worker.result(deadline)
+    return {one.pid: found.get(one.pid, _late(one.pid, deadline)) for one in ids}
+
+
+def _work(
+    todo: "queue.SimpleQueue[ProcessId]",
+    found: dict[int, Stacks],
+    py_spy: Path,
+    clock: Clock,
+    deadline: Deadline,
+) -> None:
+    with suppress(queue.Empty):
+        while not deadline.passed:
+            one = todo.get_nowait()
+            found[one.pid] = _stacks(one, py_spy, clock, min(python_stacks.ONE_DEADLINE_S, deadline.left))
+
+
+def _stacks(one: ProcessId, py_spy: Path, clock: Clock, seconds: float) -> Stacks:
+    try:
+        if not python_stacks.is_python(one.pid):
+            return ()
+        dumped = python_stacks.dump(one, py_spy, clock, seconds)
+        if isinstance(dumped, Gap):
+            return dumped
+        lines = SourceLines(one.pid, procfs.boot_wall_time() + one.started / procfs.TICKS_PER_S)
+        return tuple(thread._replace(stack=lines.annotate(thread.stack)) for thread in dumped)
+    except OSError as error:
+        return procfs.gap_from(error, WHAT, one.pid)
+
+
+def _missing(pid: int) -> Gap:
+    detail = "py-spy was not found beside this Python or on the PATH: pip install py-spy"
+    return Gap(what=WHAT, reason=GapReason.NOT_INSTALLED, detail=detail, pid=pid)
+
+
+def _late(pid: int, deadline: Deadline) -> Gap:
+    detail = f"the look ended after {deadline.seconds:g} s, before this process's turn"
+    return Gap(what=WHAT, reason=GapReason.TIMED_OUT, detail=detail, pid=pid)
+
+
+def with_stacks(one: ProcessLook, stacks: Stacks | None) -> tuple[ThreadLook, ...]:
+    """The threads of a process with their Python stacks; None where they were not asked for."""
+    if stacks is None or isinstance(stacks, Gap):
+        gap = stacks or _NOT_ASKED
+        return tuple(msgspec.structs.replace(thread, stack=gap) for thread in one.threads)
+    by_tid = {_tid(thread, one): thread for thread in stacks}
+    return tuple(_joined(thread, by_tid.get(thread.tid)) for thread in one.threads)
+
+
+def _tid(thread: PythonThread, one: ProcessLook) -> int:
+    """The thread's id outside; in a container of its own the main thread has another one, or py-spy knows none."""
+    known = {looked.tid for looked in one.threads}
+    return thread.tid if thread.tid in known or thread.name != "MainThread" else one.process.id.pid
+
+
+def _joined(thread: ThreadLook, python: PythonThread | None) -> ThreadLook:
+    if python is None:
+        return thread
+    return msgspec.structs.replace(
+        thread,
+        name=python.name or thread.name,
+        stack=python.stack,
+        owns_gil=python.owns_gil,
+        active=python.active,
+    )
