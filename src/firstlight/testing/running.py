@@ -1,0 +1,203 @@
+"""Runs `firstlight up` as a process of its own, and gathers all that it says and leaves behind."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from firstlight import procfs
+from firstlight.core.events import Event, ProcessAppeared, Started, Verdict, read_event
+from firstlight.core.report import Report
+
+MARK = "FIRSTLIGHT_TESTING_RUN"
+"""An environment variable that every process of one run inherits, and by which the last of them is found."""
+
+_POLL_S = 0.1
+_GRACE_S = 10.0
+_E = TypeVar("_E")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is known of an `up` that has ended. `code` is None if it had to be killed at the test's deadline.
+
+    `left` names the processes of the server that were still there at the moment when `up` ended.
+    """
+
+    code: int | None
+    events: tuple[Event, ...]
+    stderr: str
+    left: tuple[str, ...]
+
+    @property
+    def report(self) -> Report:
+        """The report of the last event, which is the verdict.
+
+        Raises:
+            AssertionError: the last event is another, or there is none; with what was said instead.
+        """
+        last = self.events[-1] if self.events else None
+        assert isinstance(last, Verdict), (
+            f"no verdict; exit code {self.code}, last event {last}\n{self.stderr[-4000:]}"
+        )
+        return last.report
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return Path(next(event.folder for event in self.events if isinstance(event, Started)))
+
+    def pid_of(self, title: str) -> int:
+        """The process that called itself `title`, by whatever was said of it.
+
+        Raises:
+            AssertionError: nothing was ever said of such a process.
+        """
+        called = {event.process.id.pid: event.process.name for event in self.all(ProcessAppeared)}
+        called |= {process.pid: process.name for process in self.report.processes}
+        called |= {exit_.id.pid: exit_.name for exit_ in self.report.exits}
+        found = [pid for pid, name in called.items() if title in name]
+        assert found, f"no process is called {title}: {called}"
+        return found[-1]
+
+    def pids(self) -> list[int]:
+        """Every process that the server ever had."""
+        return [event.process.id.pid for event in self.all(ProcessAppeared)]
+
+    def all(self, kind: type[_E]) -> list[_E]:
+        """The events of one kind, oldest first."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+class Up:
+    """One `firstlight up --json`, from its start to its end. `home` is its FIRSTLIGHT_HOME.
+
+    `before` is put in front of the command (a program that drops a capability, say).
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        home: Path,
+        environ: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+    ) -> None:
+        self.mark = uuid.uuid4().hex
+        output = home.parent / f"{home.name}-output-{self.mark}"
+        output.mkdir(parents=True)
+        self._stdout, self._stderr = output / "stdout", output / "stderr"
+        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*before, sys.executable, "-m", "firstlight", "up", "--json", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, "FIRSTLIGHT_HOME": str(home), **(environ or {}), MARK: self.mark},
+            )
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        """Every event so far. A line that is not an event fails the test that asks."""
+        *lines, _torn = self._stdout.read_bytes().split(b"\n")
+        return tuple(read_event(line) for line in lines)
+
+    def until(self, wanted: Callable[[Event], bool], seconds: float) -> Event:
+        """The first event that is `wanted`, once it has been said.
+
+        Raises:
+            AssertionError: `up` ended, or `seconds` passed, before that.
+        """
+        ends = time.monotonic() + seconds
+        while True:
+            ended = self.process.poll() is not None
+            found = next(filter(wanted, self.events), None)
+            if found is not None:
+                return found
+            assert not ended, f"up ended before the awaited event: {self.events[-3:]}\n{self.said()[-4000:]}"
+            assert time.monotonic() < ends, f"the awaited event did not come: {self.events[-3:]}"
+            time.sleep(_POLL_S)
+
+    def said(self) -> str:
+        """Its stderr so far."""
+        return self._stderr.read_text(errors="replace")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, seconds: float) -> Ended:
+        """Wait for its end, at most `seconds`; then kill it and all that it started."""
+        try:
+            code: int | None = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            code = None
+        left = self.left()
+        self.kill()
+        return Ended(code, self._events_that_can_be_read(), self.said(), left)
+
+    def _events_that_can_be_read(self) -> tuple[Event, ...]:
+        try:
+            return self.events
+        except msgspec.DecodeError as error:
+            return self._fail_reading(error)
+
+    def _fail_reading(self, error: Exception) -> tuple[Event, ...]:
+        raise AssertionError(f"stdout holds a line that is not an event: {error}\n{self.said()[-4000:]}") from error
+
+    def left(self) -> tuple[str, ...]:
+        """The server's processes that live, by name; firstlight's own do not count."""
+        return tuple(name for pid in self._marked() if (name := _name(pid)) and not _is_ours(name))
+
+    def gone(self, seconds: float = _GRACE_S) -> bool:
+        """Wait until nothing that carries the mark lives, firstlight's own processes included."""
+        ends = time.monotonic() + seconds
+        while self._marked():
+            if time.monotonic() > ends:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def kill(self) -> None:
+        """End whatever is left of it, by force."""
+        ends = time.monotonic() + _GRACE_S
+        while (pids := self._marked()) and time.monotonic() < ends:
+            for pid in pids:
+                _kill(pid)
+            time.sleep(_POLL_S)
+        self.process.wait(_GRACE_S)
+
+    def _marked(self) -> list[int]:
+        wanted = f"{MARK}={self.mark}".encode()
+        return [pid for pid in procfs.pids() if pid != os.getpid() and wanted in _environ(pid)]
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _environ(pid: int) -> bytes:
+    """The environment it was started with; empty for a zombie, and for a process that is gone."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _is_ours(name: str) -> bool:
+    return "supervise/guard.py" in name or "-m firstlight up" in name

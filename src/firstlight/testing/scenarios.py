@@ -1,0 +1,118 @@
+"""Which program is run how, and what becomes of it: one table for the tests and for the benches.
+
+`run` plays a scenario to its end: `firstlight up` on the program, on a port of its own, in a folder of its own.
+"""
+
+import contextlib
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from firstlight.core.events import TokenVerified
+from firstlight.testing.launcher import command, free_port
+from firstlight.testing.running import Ended, Up
+from firstlight.testing.server import TinyServer
+
+ONCE = ("--once",)
+STOP = ("--on-stall", "stop")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """`program` with `options`, under `firstlight up` with the options `up`.
+
+    `{folder}` in an option becomes a fresh folder. `burns` says that it computes all the time, so that only one
+    of its kind should run at once. `occupied`: another process answers on its port from the start.
+    `asks`: a client asks for a completion once it serves. After `wait_s` seconds it is given up and killed, which is
+    far more than it needs and less than a test's own limit.
+    """
+
+    program: str
+    options: tuple[str, ...] = ()
+    up: tuple[str, ...] = STOP
+    burns: bool = False
+    occupied: bool = False
+    asks: bool = False
+    wait_s: float = 170.0
+
+    @property
+    def name(self) -> str:
+        """The program and its options, as one word."""
+        return "_".join([self.program, *(option.strip("-") for option in self.options if "{" not in option)])
+
+
+STALLS = (
+    Scenario("sigstop_worker"),
+    Scenario("rendezvous_missing_rank"),
+    Scenario("skipped_barrier"),
+    Scenario("lock_inversion"),
+    Scenario("queue_never_drained"),
+    Scenario("pipe_child_died"),
+    Scenario("fifo_weights", ("--folder", "{folder}")),
+    Scenario("stale_extension_lock", ("--folder", "{folder}")),
+    Scenario("spinning_rank", burns=True),
+    Scenario("never_generates"),
+    Scenario("waiting_heartbeat"),
+    Scenario("big_log", ("--stall",)),
+    Scenario("rank_dies", ("--how", "traceback")),
+    Scenario("rank_dies", ("--how", "killed")),
+    Scenario("rank_dies_serving"),
+    Scenario("stuck_in_flight", asks=True),
+    Scenario("port_taken", ("--hang",), occupied=True),
+)
+
+HEALTHY = (
+    Scenario("comes_up", ("--workers", "2"), ONCE),
+    Scenario("trickle_load", up=ONCE),
+    Scenario("slow_download", up=ONCE),
+    Scenario("compile_child", up=ONCE, burns=True),
+    Scenario("compile_inside", up=ONCE, burns=True),
+    Scenario("compile_inside", ("--hold-gil",), ONCE, burns=True),
+    Scenario("silent_compute", up=ONCE, burns=True),
+    Scenario("big_log", up=ONCE),
+    Scenario("garbage_log", up=ONCE),
+)
+
+FULL_LENGTH = (
+    Scenario("trickle_load", ("--seconds", "120"), ONCE, wait_s=400),
+    Scenario("slow_download", ("--seconds", "120"), ONCE, wait_s=400),
+    Scenario("compile_child", ("--seconds", "120"), ONCE, burns=True, wait_s=400),
+    Scenario("compile_inside", ("--seconds", "120"), ONCE, burns=True, wait_s=400),
+    Scenario("silent_compute", ("--seconds", "90"), ONCE, burns=True, wait_s=400),
+)
+"""The slow starts at the length that people meet. HEALTHY has them just longer than any stall may go unreported."""
+
+
+def run(scenario: Scenario, folder: Path) -> Ended:
+    """Play one scenario to its end. `folder` must exist and be its own."""
+    port = free_port()
+    (folder / "files").mkdir()
+    options = [option.replace("{folder}", str(folder / "files")) for option in scenario.options]
+    with _answered_by_another(port) if scenario.occupied else contextlib.nullcontext():
+        up = Up([*scenario.up, "--", *command(scenario.program, "--port", port, *options)], folder / "home")
+        if scenario.asks:
+            threading.Thread(target=_ask_when_serving, args=(up, port, scenario.wait_s), daemon=True).start()
+        return up.wait(scenario.wait_s)
+
+
+@contextlib.contextmanager
+def _answered_by_another(port: int) -> Iterator[None]:
+    server = TinyServer(port)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _ask_when_serving(up: Up, port: int, wait_s: float) -> None:
+    up.until(lambda event: isinstance(event, TokenVerified), wait_s)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=wait_s)
+    body = json.dumps({"model": "tiny", "prompt": "and then", "max_tokens": 1})
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        connection.getresponse()

@@ -1,0 +1,31 @@
+"""Slow starts that really work, live: every one must come up, and none may be called a stall on the way."""
+
+import pytest
+
+from firstlight.core.events import MotionChanged, Stopped
+from firstlight.core.vocabulary import Motion, Outcome
+from firstlight.testing.running import Ended
+from firstlight.testing.scenarios import HEALTHY
+
+pytestmark = pytest.mark.timeout(300)
+
+every_start = pytest.mark.parametrize("scenario", HEALTHY, ids=lambda scenario: scenario.name)
+
+
+@every_start
+def test_it_comes_up_with_a_verified_token(ended: Ended) -> None:
+    assert ended.code == 0, ended.stderr[-4000:]
+    assert ended.report.outcome is Outcome.SERVING
+    assert ended.report.first_token is not None
+    assert ended.report.first_token.text == " light"
+
+
+@every_start
+def test_it_is_never_called_a_stall(ended: Ended) -> None:
+    assert [event.why for event in ended.all(MotionChanged) if event.motion is Motion.STALLED] == []
+
+
+@every_start
+def test_once_stops_the_server_and_leaves_nothing(ended: Ended) -> None:
+    assert ended.left == ()
+    assert ended.all(Stopped)[-1].left == ()
