@@ -6,6 +6,7 @@
     │   ├── ModelNotUsable              2      a model folder or file is missing, truncated, or not supported
     │   └── RunNotFound                 2      no such run, process or port
     ├── BundleError                     2      a bundle cannot be read: truncated, foreign, from the future
+    ├── LaunchFailed                    4      the system refused a process, or the guard could not be started
     ├── CannotLook                      4      nothing could be observed: no permission, no such process
     └── JournalLost                     4      nowhere to write; callers fall back, users rarely see it
 
@@ -51,6 +52,12 @@ class BundleError(FirstlightError):
     """A bundle cannot be read: truncated, not a bundle, or written by a newer firstlight."""
 
     exit_code = 2
+
+
+class LaunchFailed(FirstlightError):
+    """The server could not be started for a reason that is not in the command line."""
+
+    exit_code = 4
 
 
 class CannotLook(FirstlightError):
