@@ -132,8 +132,13 @@ def _size(path: Path) -> int:
 
 
 def _last_error(log: Path) -> str:
-    """pip's own word for it: its last line that says ERROR, else its last line."""
+    """pip's own word for it: its last line that says ERROR, else its last line.
+
+    Without a network pip ends with "no matching distribution", which sends people the wrong way.
+    """
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    if any("after connection broken by" in line for line in lines):
+        return "the package index cannot be reached"
     errors = [line for line in lines if line.startswith("ERROR")]
     return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")
 

