@@ -1,0 +1,68 @@
+"""The pieces of a Llama layer as functions of tensors.
+
+Shapes are suffixes: T tokens of this call, S all tokens so far, D hidden size, N query heads, K key-value heads,
+H head size, R half a head, V vocabulary.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from firstlight.embedded.config import Llama3Scaling, ModelConfig
+
+
+def rms_norm(x_TD: Tensor, weight_D: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm, computed in float32 as transformers does, so that results agree bit by bit."""
+    x = x_TD.float()
+    scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+    return weight_D * scaled.to(x_TD.dtype)
+
+
+def gated_mlp(x_TD: Tensor, gate_up: Tensor, down: Tensor) -> Tensor:
+    """SwiGLU; `gate_up` holds both input projections, so that one product does the work of two."""
+    gate, up = functional.linear(x_TD, gate_up).chunk(2, dim=-1)
+    return functional.linear(functional.silu(gate) * up, down)
+
+
+def rotary_table(config: ModelConfig, positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of every position up to `positions`, each of shape (positions, R)."""
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
+    frequencies_R = 1.0 / (config.rope_theta**exponents)
+    if config.rope_scaling is not None:
+        frequencies_R = stretch_llama3(frequencies_R, config.rope_scaling)
+    angles = torch.outer(torch.arange(positions).float(), frequencies_R)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def stretch_llama3(frequencies_R: Tensor, scaling: Llama3Scaling) -> Tensor:
+    """Llama 3.1's stretch: slow frequencies divided by `factor`, fast ones kept, a ramp between them."""
+    turns = scaling.original_max_position_embeddings * frequencies_R / (2 * math.pi)
+    ramp = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
+    kept = ramp.clamp(0, 1)
+    return (1 - kept) * frequencies_R / scaling.factor + kept * frequencies_R
+
+
+def rotate(x_TNH: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
+    """Turn each head by its position; halves are paired as in transformers (first with second half)."""
+    first, second = x_TNH.chunk(2, dim=-1)
+    cos, sin = cos_TR[:, None], sin_TR[:, None]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def attention(q_TNH: Tensor, k_KSH: Tensor, v_KSH: Tensor) -> Tensor:
+    """Causal attention of the last T of S positions over all S; returns (T, N * H).
+
+    The query heads that share a key-value head become rows of one query, so that keys and values are read in place
+    and never repeated.
+    """
+    tokens, heads, size = q_TNH.shape
+    shared, seen = k_KSH.shape[0], k_KSH.shape[1]
+    q = q_TNH.view(tokens, shared, -1, size).permute(1, 2, 0, 3).reshape(1, shared, -1, size)
+    mask = None
+    if tokens > 1:
+        mask_TS = torch.ones(tokens, seen, dtype=torch.bool).tril(seen - tokens)
+        mask = mask_TS.repeat(heads // shared, 1)
+    out = functional.scaled_dot_product_attention(q, k_KSH[None], v_KSH[None], attn_mask=mask)
+    return out.view(shared, -1, tokens, size).permute(2, 0, 1, 3).reshape(tokens, heads * size)

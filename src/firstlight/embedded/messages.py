@@ -1,0 +1,86 @@
+"""What front and worker say to each other: a closed set of small records, JSON on the wire."""
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
+    """Base of all messages."""
+
+
+class Stamp(Message, frozen=True, kw_only=True, tag="stamp"):
+    """Progress of the worker's working thread, written by that thread and by no other.
+
+    `at` is CLOCK_MONOTONIC in seconds, which all processes of a machine share. `steps` counts units of real work
+    (pieces of weights, layers). `total` is 0 where there is no counter.
+    """
+
+    rank: int
+    phase: str
+    at: float
+    steps: int
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+class Ready(Message, frozen=True, kw_only=True, tag="ready"):
+    """The model generates."""
+
+    max_model_len: int
+    vocab_size: int
+
+
+class Failed(Message, frozen=True, kw_only=True, tag="failed"):
+    """The worker cannot go on, and ends."""
+
+    message: str
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """One token of one request. `finish` is empty while more may come, then "stop" or "length"."""
+
+    request: int
+    token: int
+    finish: str = ""
+
+
+class Step(Message, frozen=True, kw_only=True, tag="step"):
+    """What one round of the scheduler brought."""
+
+    outputs: list[Output]
+    stamp: Stamp
+
+
+class Started(Message, frozen=True, kw_only=True, tag="started"):
+    """A request left the queue and has a slot."""
+
+    request: int
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """How the next token is chosen. `temperature` 0 is greedy; `top_k` 0 keeps all tokens; `seed` None is random."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+
+
+class Submit(Message, frozen=True, kw_only=True, tag="submit"):
+    """A request: prompt tokens in, at most `max_tokens` out, ended early by any of `stop_tokens`."""
+
+    request: int
+    prompt: list[int]
+    max_tokens: int
+    stop_tokens: list[int]
+    sampling: Sampling
+
+
+class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
+    """Nobody waits for this request any more."""
+
+    request: int
+
+
+FromWorker = Stamp | Ready | Failed | Step | Started
+ToWorker = Submit | Cancel

@@ -1,0 +1,90 @@
+"""The engine's command line, once for `python -m firstlight.embedded` and for `firstlight serve`."""
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from firstlight.embedded.config import DTYPES
+
+KEY_VARIABLE = "FIRSTLIGHT_API_KEY"
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Everything that can be asked of the engine. Zero and empty mean "choose for me"."""
+
+    model: Path
+    host: str
+    port: int
+    served_model_name: str
+    api_key: str
+    max_model_len: int
+    max_num_seqs: int
+    max_queue: int
+    dtype: str
+    threads: int
+    stall_after_s: float
+
+    @property
+    def model_name(self) -> str:
+        return self.served_model_name or self.model.resolve().name
+
+
+def parse_options(arguments: list[str], prog: str, default_model: Callable[[], Path]) -> ServeOptions:
+    """Read the command line; `default_model` is asked for a folder if none is named. Exits 2 on wrong usage."""
+    values = vars(_parser(prog).parse_args(arguments))
+    values["model"] = values["model"] or default_model()
+    values["api_key"] = values["api_key"] or os.environ.get(KEY_VARIABLE, "")
+    return ServeOptions(**values)
+
+
+def _parser(prog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=prog, description="Serve a Llama-family model folder over HTTP.")
+    add = parser.add_argument
+    add("model", nargs="?", type=Path, metavar="MODEL", help="model folder; the demo model if left out")
+    add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    add("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
+    add("--served-model-name", default="", metavar="NAME", help="name in the API (default: the folder's name)")
+    add("--api-key", default="", metavar="KEY", help=f"require this key on /v1/* (default: ${KEY_VARIABLE})")
+    add("--max-model-len", type=_count, default=0, metavar="N", help="longest prompt and answer together, in tokens")
+    add("--max-num-seqs", type=_positive, default=4, metavar="N", help="requests at once (default: %(default)s)")
+    add("--max-queue", type=_count, default=64, metavar="N", help="requests that may wait (default: %(default)s)")
+    add("--dtype", choices=("auto", *DTYPES), default="auto", help="number format of the weights in memory")
+    add("--threads", type=_count, default=0, metavar="N", help="threads of the model (default: all usable CPUs)")
+    add(
+        "--stall-after",
+        dest="stall_after_s",
+        type=_seconds,
+        default=20.0,
+        metavar="SECONDS",
+        help="/health says 503 after so long without progress of the worker (default: %(default)g)",
+    )
+    return parser
+
+
+def _number(text: str, least: int, most: int) -> int:
+    value = int(text)
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{value} is not between {least} and {most}")
+    return value
+
+
+def _count(text: str) -> int:
+    return _number(text, 0, 1 << 30)
+
+
+def _positive(text: str) -> int:
+    return _number(text, 1, 1 << 10)
+
+
+def _port(text: str) -> int:
+    return _number(text, 0, 65535)
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0.1 <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{value:g} is not between 0.1 and 86400")
+    return value

@@ -1,0 +1,86 @@
+"""The front: takes the port, starts the worker, answers HTTP from the first second, and ends all together.
+
+The order matters for the time to the first token: port, worker, and only then the HTTP libraries, which are
+imported while the worker imports torch.
+"""
+
+import errno
+import importlib.util
+import socket
+import time
+
+from firstlight.embedded.errors import WrongUsage
+from firstlight.embedded.log import Log
+from firstlight.embedded.machine import name_process
+from firstlight.embedded.options import ServeOptions
+from firstlight.embedded.worker_process import WorkerProcess
+
+NEEDED = ("torch", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn")
+BACKLOG = 512
+
+
+def serve(options: ServeOptions, version: str) -> int:
+    """Serve until told to stop. Returns the exit code: 0 asked to stop, 1 worker or model failed, 2 wrong usage."""
+    began = time.monotonic()
+    name_process("fl-front")
+    log = Log("front")
+    log.line(f"start version={version} model={options.model}")
+    try:
+        _check_installed()
+        _check_folder(options)
+        listener = _listen(options, log)
+    except WrongUsage as error:
+        log.say("error", str(error))
+        return 2
+    worker = WorkerProcess(options, rank=0)
+    try:
+        from firstlight.embedded import front
+
+        return front.run(options, listener, worker, log, began)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        worker.end()
+
+
+def _check_installed() -> None:
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise WrongUsage(
+            f"the embedded engine needs {', '.join(missing)}, not installed here",
+            "pip install 'firstlight[embedded]'",
+        )
+
+
+def _check_folder(options: ServeOptions) -> None:
+    if not options.model.is_dir():
+        raise WrongUsage(
+            f"there is no model folder {options.model}",
+            "Name a folder with config.json, model.safetensors and tokenizer.json in it",
+        )
+
+
+def _listen(options: ServeOptions, log: Log) -> socket.socket:
+    """Take the port at once: from here on clients wait for an answer instead of being turned away."""
+    log.phase_begins("http_bind")
+    began = time.monotonic()
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((options.host, options.port))
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise _not_bound(options, error) from error
+    log.phase_ends("http_bind", time.monotonic() - began)
+    log.line(f"listening host={options.host} port={listener.getsockname()[1]}")
+    return listener
+
+
+def _not_bound(options: ServeOptions, error: OSError) -> WrongUsage:
+    if error.errno == errno.EADDRINUSE:
+        return WrongUsage(
+            f"port {options.port} on {options.host} is taken by another process", "Choose another with --port"
+        )
+    return WrongUsage(f"cannot listen on {options.host} port {options.port}: {error.strerror or error}")
