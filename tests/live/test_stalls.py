@@ -8,6 +8,7 @@ from firstlight.core.bundle import read_bundle
 from firstlight.core.events import Started, Stopped
 from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Outcome
+from firstlight.core.words import exit_words
 from firstlight.testing.running import Ended
 from firstlight.testing.scenarios import STALLS
 
@@ -33,7 +34,7 @@ def accused(ended: Ended) -> set[int]:
 def told(ended: Ended) -> str:
     """Everything that the report says in words, in lower case."""
     report = ended.report
-    parts = [report.headline, *(process.doing for process in report.processes), *(died.how for died in report.exits)]
+    parts = [report.headline, *(process.doing for process in report.processes), *map(exit_words, report.exits)]
     for finding in report.findings:
         parts += [finding.title, *finding.evidence, *finding.advice]
     return "\n".join(parts).lower()
@@ -191,7 +192,7 @@ def test_a_rank_that_failed_is_shown_with_its_first_error(ended: Ended) -> None:
 def test_a_rank_that_was_killed_is_shown_with_its_signal(ended: Ended) -> None:
     died = how_it_died(ended, ended.pid_of("worker_TP1"))
     assert died.signal == 9
-    assert "SIGKILL" in died.how
+    assert "SIGKILL" in exit_words(died)
     assert str(died.id.pid) in told(ended)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from firstlight import procfs
 from firstlight.core.events import Event, ProcessAppeared, Started, Verdict, read_event
 from firstlight.core.report import Report
+from firstlight.testing.launcher import command as command_line
 
 MARK = "FIRSTLIGHT_TESTING_RUN"
 """An environment variable that every process of one run inherits, and by which the last of them is found."""
@@ -106,9 +107,16 @@ class Up:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """Every event so far. A line that is not an event fails the test that asks."""
+        """Every event so far.
+
+        Raises:
+            AssertionError: a whole line of stdout is not an event.
+        """
         *lines, _torn = self._stdout.read_bytes().split(b"\n")
-        return tuple(read_event(line) for line in lines)
+        try:
+            return tuple(read_event(line) for line in lines)
+        except msgspec.DecodeError as error:
+            raise AssertionError(f"stdout holds a line that is no event: {error}\n{self.said()[-4000:]}") from error
 
     def until(self, wanted: Callable[[Event], bool], seconds: float) -> Event:
         """The first event that is `wanted`, once it has been said.
@@ -130,6 +138,10 @@ class Up:
         """Its stderr so far."""
         return self._stderr.read_text(errors="replace")
 
+    def printed(self) -> str:
+        """Its stdout so far, as text."""
+        return self._stdout.read_text(errors="replace")
+
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
@@ -141,16 +153,7 @@ class Up:
             code = None
         left = self.left()
         self.kill()
-        return Ended(code, self._events_that_can_be_read(), self.said(), left)
-
-    def _events_that_can_be_read(self) -> tuple[Event, ...]:
-        try:
-            return self.events
-        except msgspec.DecodeError as error:
-            return self._fail_reading(error)
-
-    def _fail_reading(self, error: Exception) -> tuple[Event, ...]:
-        raise AssertionError(f"stdout holds a line that is not an event: {error}\n{self.said()[-4000:]}") from error
+        return Ended(code, self.events, self.said(), left)
 
     def left(self) -> tuple[str, ...]:
         """The server's processes that live, by name; firstlight's own do not count."""
@@ -177,6 +180,45 @@ class Up:
     def _marked(self) -> list[int]:
         wanted = f"{MARK}={self.mark}".encode()
         return [pid for pid in procfs.pids() if pid != os.getpid() and wanted in _environ(pid)]
+
+
+class Starter:
+    """Starts `firstlight up` on testing programs, each in a home of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: list[Up] = []
+
+    @property
+    def home(self) -> Path:
+        """The FIRSTLIGHT_HOME of the latest."""
+        return self._folder / f"home-{len(self._started)}"
+
+    def __call__(self, program: str, *options: str | int, up: Sequence[str] = ()) -> Up:
+        return self.command(command_line(program, *options), up=up)
+
+    def command(
+        self,
+        argv: Sequence[str],
+        *,
+        up: Sequence[str] = (),
+        environ: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+    ) -> Up:
+        """Start it on any command; `environ` and `before` as for `Up`."""
+        return self.up([*up, "--", *argv], environ, before)
+
+    def up(
+        self, arguments: Sequence[str], environ: Mapping[str, str] | None = None, before: Sequence[str] = ()
+    ) -> Up:
+        """Start it with any arguments at all."""
+        home = self._folder / f"home-{len(self._started) + 1}"
+        self._started.append(Up(arguments, home, environ, before))
+        return self._started[-1]
+
+    def close(self) -> None:
+        for up in self._started:
+            up.kill()
 
 
 def _kill(pid: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from firstlight.core.events import TokenVerified
+from firstlight.core.events import Started, TokenVerified
 from firstlight.testing.launcher import command, free_port
 from firstlight.testing.running import Ended, Up
 from firstlight.testing.server import TinyServer
@@ -25,7 +25,7 @@ class Scenario:
     """`program` with `options`, under `firstlight up` with the options `up`.
 
     `{folder}` in an option becomes a fresh folder. `burns` says that it computes all the time, so that only one
-    of its kind should run at once. `occupied`: another process answers on its port from the start.
+    of its kind should run at once. `occupied`: another process takes its port as soon as it has started.
     `asks`: a client asks for a completion once it serves. After `wait_s` seconds it is given up and killed, which is
     far more than it needs and less than a test's own limit.
     """
@@ -91,22 +91,24 @@ def run(scenario: Scenario, folder: Path) -> Ended:
     port = free_port()
     (folder / "files").mkdir()
     options = [option.replace("{folder}", str(folder / "files")) for option in scenario.options]
-    with _answered_by_another(port) if scenario.occupied else contextlib.nullcontext():
-        up = Up([*scenario.up, "--", *command(scenario.program, "--port", port, *options)], folder / "home")
-        if scenario.asks:
-            threading.Thread(target=_ask_when_serving, args=(up, port, scenario.wait_s), daemon=True).start()
+    up = Up([*scenario.up, "--", *command(scenario.program, "--port", port, *options)], folder / "home")
+    if scenario.asks:
+        threading.Thread(target=_ask_when_serving, args=(up, port, scenario.wait_s), daemon=True).start()
+    with answered_by_another(up, port, scenario.wait_s) if scenario.occupied else contextlib.nullcontext():
         return up.wait(scenario.wait_s)
 
 
 @contextlib.contextmanager
-def _answered_by_another(port: int) -> Iterator[None]:
-    server = TinyServer(port)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+def answered_by_another(up: Up, port: int, wait_s: float) -> Iterator[None]:
+    """Once `up` has started its server, listen on the server's port and answer there, from this process."""
+    up.until(lambda event: isinstance(event, Started), wait_s)
+    other = TinyServer(port)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
     try:
         yield
     finally:
-        server.shutdown()
-        server.server_close()
+        other.shutdown()
+        other.server_close()
 
 
 def _ask_when_serving(up: Up, port: int, wait_s: float) -> None:
