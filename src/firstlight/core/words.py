@@ -38,8 +38,8 @@ def time_of_day(at: float) -> str:
 
 
 def date_and_time(at: float) -> str:
-    """A wall time as local "2026-11-29 14:02:11"."""
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+    """A wall time as local "2026-11-29 14:02:11 +0100"."""
+    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def printable(text: str, most: int = 1000) -> str:

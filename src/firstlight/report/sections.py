@@ -7,7 +7,7 @@ from firstlight.core.log import Counter, LogLine
 from firstlight.core.process import Exit
 from firstlight.core.report import Report, ReportedProcess
 from firstlight.core.timeline import merged
-from firstlight.core.vocabulary import Outcome
+from firstlight.core.vocabulary import Outcome, Phase
 from firstlight.core.words import date_and_time, exit_words, printable, seconds, size, time_of_day, who
 
 OUTCOME_WORDS = {
@@ -32,13 +32,13 @@ STATE_WORDS = {
 
 
 class Bar(NamedTuple):
-    """A phase on the timeline; `offset` and `share` are fractions of the whole. `open` if it never ended."""
+    """A phase on the timeline; `offset` and `share` are fractions of the whole. `stuck` if it should have ended."""
 
     phase: str
     seconds: float
     offset: float
     share: float
-    open: bool
+    stuck: bool
 
 
 class Group(NamedTuple):
@@ -88,7 +88,8 @@ def bars(report: Report) -> list[Bar]:
     for span in spans:
         ended = max(span.began, report.ended if span.ended is None else span.ended)
         share = (ended - span.began) / whole
-        placed.append(Bar(span.phase, ended - span.began, (span.began - began) / whole, share, span.ended is None))
+        stuck = span.ended is None and span.phase != Phase.SERVING and report.outcome != Outcome.SERVING
+        placed.append(Bar(span.phase, ended - span.began, (span.began - began) / whole, share, stuck))
     return placed
 
 

@@ -95,10 +95,9 @@ def _phases(paper: _Paper, report: Report) -> None:
     for bar in bars:
         before = min(columns - 1, int(bar.offset * columns))
         filled = "█" * max(1, min(columns - before, round(bar.share * columns)))
-        style = "red" if bar.open and report.outcome != Outcome.SERVING else "blue"
         name = f"{bar.phase:<14}{seconds(bar.seconds):>12}  {' ' * before}"
-        unfinished = "  did not end" if bar.open and bar.phase != "serving" else ""
-        paper.line(Text.assemble(name, (filled, style), unfinished), 2)
+        unfinished = "  did not end" if bar.stuck else ""
+        paper.line(Text.assemble(name, (filled, "red" if bar.stuck else "blue"), unfinished), 2)
 
 
 def _processes(paper: _Paper, report: Report) -> None:

@@ -19,7 +19,8 @@ from firstlight.core.gap import Gap
 from firstlight.core.record import to_json
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason
-from firstlight.supervise.runs import RunFolder, replace_file, write_file
+from firstlight.supervise.files import replace_file, write_file
+from firstlight.supervise.runs import RunFolder
 
 WAITING_LINES_MAX = 1000
 """Lines that are held while the disk refuses them; beyond that the oldest are given up."""

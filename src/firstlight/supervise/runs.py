@@ -36,6 +36,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason
 from firstlight.errors import RunNotFound
+from firstlight.supervise.files import replace_file, write_file
 
 RUNS_KEPT = 50
 BYTES_KEPT = 2 * 1024**3
@@ -45,11 +46,16 @@ UNTOUCHED_S = 3600.0
 REMOVALS_MAX = 100
 """The most runs that one housekeeping removes."""
 
+FRACTIONS = 0x1000
+STEPS_ASIDE = 64
 TRIAL_BYTES = 64 * 1024
 TRIAL_DEADLINE_S = 5.0
 STATE_BYTES_MAX = 64 * 1024
+STATE_READS = 3
+"""On a full disk the state is overwritten in place, and may once be seen half written."""
 
-_RUN_ID = re.compile(r"\d{4}-\d{2}-\d{2}-\d{6}-[a-z0-9_]{1,32}-[0-9a-f]{3}")
+
+_RUN_ID = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})-([a-z0-9_]{1,32})-[0-9a-f]{3}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,13 @@ class RunFolder:
 
     def read_state(self) -> RunState | Gap:
         """Where the run stands, as it was last written."""
+        for _ in range(STATE_READS):
+            state = self._read_state_once()
+            if isinstance(state, RunState):
+                break
+        return state
+
+    def _read_state_once(self) -> RunState | Gap:
         try:
             with self.state.open("rb") as file:
                 return msgspec.json.decode(file.read(STATE_BYTES_MAX), type=RunState)
@@ -110,17 +123,22 @@ def home() -> Path:
 
 
 def new_run(clock: Clock, engine: str = "server") -> RunFolder:
-    """Make a folder for a run that begins now, in the first place that can really be written; never raises."""
-    when = datetime.fromtimestamp(clock.wall()).strftime("%Y-%m-%d-%H%M%S")
+    """Make a folder for a run that begins now, in the first place that can really be written; never raises.
+
+    The three hex digits at the end of its name are the fraction of the second, so that names sort by time.
+    """
+    now = datetime.fromtimestamp(clock.wall())
     kind = re.sub(r"[^a-z0-9_]", "_", engine.lower())[:32] or "server"
-    run = f"{when}-{kind}-{os.urandom(2).hex()[:3]}"
+    stem = f"{now:%Y-%m-%d-%H%M%S}-{kind}-"
+    fraction = now.microsecond * FRACTIONS // 1_000_000
     gaps: list[Gap] = []
     for place in _places():
-        made = _make_within_deadline(place, run)
+        made = _make_within_deadline(place, stem, fraction)
         if isinstance(made, Path):
             _prune_aside(place, clock)
-            return RunFolder(run, made, tuple(gaps))
+            return RunFolder(made.name, made, tuple(gaps))
         gaps.append(Gap(what=f"a place for the run in {place.runs}", reason=GapReason.FAILED, detail=made))
+    run = f"{stem}{fraction:03x}"
     return RunFolder(run, Path("/nonexistent/firstlight") / run, tuple(gaps))
 
 
@@ -174,38 +192,6 @@ def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Put a whole file in place at once: readers see the old one or the new one, never a part.
-
-    Raises:
-        OSError: it could not be written; the old file is untouched.
-    """
-    beside = path.with_name(f"{path.name}.new")
-    try:
-        write_file(beside, data, os.O_CREAT | os.O_TRUNC)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def write_file(path: Path, data: bytes, flags: int = 0, *, sync: bool = False) -> None:
-    """Write all of `data` from the beginning of a file that only its owner may read; `sync` waits for the disk.
-
-    Raises:
-        OSError: not all of it could be written.
-    """
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
-    try:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(fd, left) :]
-        if sync:
-            os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _places() -> tuple[_Place, ...]:
     """The folders that may hold runs, in order of preference."""
     temporary = Path(os.environ.get("TMPDIR") or "/tmp").absolute()
@@ -215,30 +201,44 @@ def _places() -> tuple[_Place, ...]:
     return (_Place(home() / "runs", shared=False), *fallbacks)
 
 
-def _make_within_deadline(place: _Place, run: str) -> Path | str:
+def _make_within_deadline(place: _Place, stem: str, fraction: int) -> Path | str:
     """The new folder, or why there is none. A dead network file system blocks whoever touches it for ever."""
     answer: list[Path | str] = []
     name = f"firstlight: a place for the run in {place.runs}"
-    thread = threading.Thread(target=lambda: answer.append(_make(place, run)), name=name, daemon=True)
+    thread = threading.Thread(target=lambda: answer.append(_make(place, stem, fraction)), name=name, daemon=True)
     thread.start()
     thread.join(TRIAL_DEADLINE_S)
     return answer[0] if answer else f"the file system did not answer within {TRIAL_DEADLINE_S:g} s"
 
 
-def _make(place: _Place, run: str) -> Path | str:
+def _make(place: _Place, stem: str, fraction: int) -> Path | str:
     """Make the folder and prove that it can be written, or tell why not."""
-    path = place.runs / run
     try:
         place.runs.parent.mkdir(mode=0o700, parents=not place.shared, exist_ok=True)
         if place.shared and not _is_private(place.runs.parent):
             return f"{place.runs.parent} is a link, or somebody else could write into it"
         place.runs.mkdir(mode=0o700, exist_ok=True)
-        path.mkdir(mode=0o700)
+        path = _make_unused(place.runs, stem, fraction)
+    except OSError as error:
+        return str(error)
+    try:
         _try_to_write(path)
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
         return str(error)
     return path
+
+
+def _make_unused(runs: Path, stem: str, fraction: int) -> Path:
+    """Make a folder that nobody else has; a run that began in the same instant is stepped aside for."""
+    for step in range(STEPS_ASIDE):
+        path = runs / f"{stem}{(fraction + step) % FRACTIONS:03x}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        return path
+    raise FileExistsError(f"{STEPS_ASIDE} runs began in the same instant in {runs}")
 
 
 def _try_to_write(folder: Path) -> None:

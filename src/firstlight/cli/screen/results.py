@@ -20,10 +20,11 @@ class Results:
         from firstlight.report.terminal import terminal
 
         news = f"{report.outcome} {report.phase} {report.bundle}"
-        colour = self._out is not None and self._out.isatty() and not os.environ.get("NO_COLOR")
-        text = terminal(report, width=_width(self._out), colour=colour) if news != self._last else report.headline
+        if self._out is None:
+            return
+        full = terminal(report, width=width_of(self._out), colour=wants_colour(self._out))
+        self._print(full if news != self._last else report.headline)
         self._last = news
-        self._print(text)
 
     def _print(self, text: str) -> None:
         if self._out is None:
@@ -35,9 +36,14 @@ class Results:
             self._out = None
 
 
-def _width(out: TextIO | None) -> int:
+def wants_colour(out: TextIO) -> bool:
+    """True on a terminal, unless the user asked for none (https://no-color.org)."""
+    return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def width_of(out: TextIO) -> int:
     """The terminal's width within what can be read well."""
     try:
-        return max(NARROW, min(os.get_terminal_size(out.fileno()).columns, WIDE)) if out else WIDE
+        return max(NARROW, min(os.get_terminal_size(out.fileno()).columns, WIDE))
     except (OSError, ValueError):
         return WIDE

@@ -1,0 +1,87 @@
+"""`firstlight report`: a run's verdict as text, Markdown, HTML or JSON."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from firstlight.core.report import Report
+from firstlight.errors import CannotLook, UsageError
+
+FORMATS = ("terminal", "markdown", "html", "json")
+SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".json": "json"}
+REPORT_BYTES_MAX = 64 * 1024 * 1024
+
+EPILOG = """\b
+Examples:
+  firstlight report last                          on the terminal
+  firstlight report last --format markdown        to paste into an issue; secrets are already removed
+  firstlight report a3f -o report.html            one file to send around; part of a run's name is enough
+  firstlight report ./copied-run --format json    a run's folder from another machine
+"""
+
+
+@click.command(epilog=EPILOG, short_help="Show the report of a run: terminal, Markdown, HTML or JSON.")
+@click.argument("run", default="last", required=False)
+@click.option("--format", "form", type=click.Choice(FORMATS), help="By default from the suffix of -o, or terminal.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
+def command(run: str, form: str | None, as_json: bool, output: Path | None) -> int:
+    """Render the report of RUN: its id, a part of it, its folder, or `last` (the default)."""
+    form = form or ("json" if as_json else SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal")
+    text = render(load(run), form, colour=output is None)
+    if output is None:
+        click.echo(text, nl=False)
+        return 0
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the report could not be written: {error}", "Name another file with -o") from error
+    click.echo(f"written to {output}", err=True)
+    return 0
+
+
+def load(name: str) -> Report:
+    """The report of a run; made from the journal where the run ended without one.
+
+    Raises:
+        RunNotFound: there is no such run.
+        CannotLook: neither a report nor a journal that tells of a start can be read.
+    """
+    import msgspec
+
+    from firstlight.report.rebuilt import rebuild
+    from firstlight.supervise.journal import read_journal
+    from firstlight.supervise.runs import find_run
+
+    run = find_run(name)
+    try:
+        with run.report.open("rb") as file:
+            return msgspec.json.decode(file.read(REPORT_BYTES_MAX), type=Report)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass  # none yet, or torn by a full disk: the journal knows as well
+    try:
+        report = rebuild(read_journal(run.journal))
+    except OSError as error:
+        raise CannotLook(
+            f"nothing can be read of {run.id}: {error}", "`firstlight runs` lists what is there"
+        ) from error
+    if report is None:
+        raise CannotLook(f"the journal of {run.id} holds no start of a server", f"Look into {run.path}")
+    return report
+
+
+def render(report: Report, form: str, *, colour: bool = False) -> str:
+    """The report in one of the forms, ending in a newline."""
+    from firstlight.core.record import to_json
+    from firstlight.report.html import html
+    from firstlight.report.markdown import markdown
+    from firstlight.report.terminal import terminal
+
+    if form == "json":
+        return to_json(report).decode() + "\n"
+    if form == "terminal":
+        from firstlight.cli.screen.results import wants_colour, width_of
+
+        return terminal(report, width=width_of(sys.stdout), colour=colour and wants_colour(sys.stdout))
+    return html(report) if form == "html" else markdown(report)
