@@ -54,6 +54,7 @@ class Signal(StrEnum):
     COUNTER = "progress counter"
     STACKS = "stacks change"
     TREE = "processes come and go"
+    PHASE = "a new phase"
 
 
 class Price(StrEnum):
@@ -95,6 +96,8 @@ class Outcome(StrEnum):
     """The server ended by itself, or lost a rank and fell."""
     DEADLINE = "deadline"
     """The user's deadline passed while the server still moved."""
+    NOT_STARTED = "not_started"
+    """It was not launched: no such command, or a port that is taken."""
     NOT_LOOKED = "not_looked"
     """firstlight could not observe the server."""
     INTERRUPTED = "interrupted"
@@ -104,6 +107,7 @@ class Outcome(StrEnum):
 EXIT_CODES: dict[Outcome, int] = {
     Outcome.SERVING: 0,
     Outcome.STALLED: 1,
+    Outcome.NOT_STARTED: 2,
     Outcome.EXITED: 3,
     Outcome.NOT_LOOKED: 4,
     Outcome.DEADLINE: 5,
