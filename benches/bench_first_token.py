@@ -1,0 +1,56 @@
+"""From launch to the first verified token: the embedded engine against vLLM on the CPU with --enforce-eager.
+
+Both serve the demo model, both are brought up and judged by `firstlight up --once`, in turns. The aim: the embedded
+engine under 8 s with a warm cache, and at least 5 times sooner. FIRSTLIGHT_VLLM_PYTHON names a Python that has vLLM.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from firstlight.embedded.demo_model import ensure_demo_model, progress_on
+from pairs import compare, free_port
+
+FIRSTLIGHT = Path(sys.executable).with_name("firstlight")
+VLLM_PYTHON = os.environ.get("FIRSTLIGHT_VLLM_PYTHON", "")
+LIMIT_S = 600
+
+
+def first_token_s(*server: str) -> float:
+    """Seconds from launch to the first token, from the verdict of one attempt."""
+    done = subprocess.run(
+        [FIRSTLIGHT, "up", "--once", "--json", *server],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+        env={**os.environ, "VLLM_CPU_KVCACHE_SPACE": "2"},
+    )
+    lines = done.stdout.splitlines()
+    report = json.loads(lines[-1])["report"] if lines else {}
+    if not report.get("first_token"):
+        sys.exit(f"no first token (exit code {done.returncode}): {report.get('headline', done.stderr)}")
+    return float(report["first_token"]["after_launch_s"])
+
+
+def vllm_command(model: Path) -> Sequence[str]:
+    module = ("-m", "vllm.entrypoints.openai.api_server")
+    port = ("--port", str(free_port()))
+    return ("--", VLLM_PYTHON, *module, "--model", str(model), *port, "--enforce-eager", "--max-model-len", "2048")
+
+
+print(__doc__)
+if not Path(VLLM_PYTHON).is_file():
+    print("  left out: FIRSTLIGHT_VLLM_PYTHON names no Python; `make test-engines` makes one in .venv-vllm\n")
+    sys.exit(0)
+demo = ensure_demo_model(progress_on(sys.stderr))
+compare(
+    "embedded engine",
+    lambda: first_token_s(str(demo)),
+    "vLLM on the CPU, --enforce-eager",
+    lambda: first_token_s(*vllm_command(demo)),
+    times=3,
+)
