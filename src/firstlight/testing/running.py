@@ -82,7 +82,7 @@ class Ended:
 class Up:
     """One `firstlight up --json`, from its start to its end. `home` is its FIRSTLIGHT_HOME.
 
-    `before` is put in front of the command (a program that drops a capability, say).
+    `before` is put in front of the command (a program that drops a capability, say). `subcommand` may be "attach".
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Up:
         home: Path,
         environ: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
+        subcommand: str = "up",
     ) -> None:
         self.mark = uuid.uuid4().hex
         output = home.parent / f"{home.name}-output-{self.mark}"
@@ -98,7 +99,7 @@ class Up:
         self._stdout, self._stderr = output / "stdout", output / "stderr"
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*before, sys.executable, "-m", "firstlight", "up", "--json", *arguments],
+                [*before, sys.executable, "-m", "firstlight", subcommand, "--json", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -212,9 +213,18 @@ class Starter:
         self, arguments: Sequence[str], environ: Mapping[str, str] | None = None, before: Sequence[str] = ()
     ) -> Up:
         """Start it with any arguments at all."""
-        home = self._folder / f"home-{len(self._started) + 1}"
-        self._started.append(Up(arguments, home, environ, before))
-        return self._started[-1]
+        return self._note(Up(arguments, self._next_home(), environ, before))
+
+    def attach(self, *arguments: str) -> Up:
+        """`firstlight attach` instead of `up`; what it watches is not its own, and is not killed with it."""
+        return self._note(Up(arguments, self._next_home(), subcommand="attach"))
+
+    def _next_home(self) -> Path:
+        return self._folder / f"home-{len(self._started) + 1}"
+
+    def _note(self, up: Up) -> Up:
+        self._started.append(up)
+        return up
 
     def close(self) -> None:
         for up in self._started:

