@@ -76,13 +76,15 @@ class GpuReader:
         if present is None:
             present = any(Path(path).exists() for path in NVIDIA_FILES)
         if present:
-            self._last = _gap(GapReason.TIMED_OUT, "the driver has not answered yet")
             self._start()
         elif Path(AMD_FILE).exists():
             self._last = _gap(GapReason.NOT_SUPPORTED, "AMD GPUs are not read yet")
 
     def read(self, now: float) -> tuple[GpuSample, ...] | Gap:
-        """What the helper said last, or why it says nothing; empty where there is no GPU. `now` is monotonic."""
+        """What the helper said last, or why it says nothing; empty where there is no GPU, or no answer yet.
+
+        `now` is monotonic.
+        """
         if self._helper is None:
             return self._last
         for line in self._new_lines():

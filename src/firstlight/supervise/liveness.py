@@ -17,6 +17,7 @@ from firstlight.core.vocabulary import Motion, Phase, Signal
 from firstlight.supervise import wording
 from firstlight.supervise.activity import Activities, Activity, ProcessMotion
 from firstlight.supervise.history import Need
+from firstlight.supervise.losses import Losses
 from firstlight.supervise.novelty import Novelty
 from firstlight.supervise.sampling import Measurement
 from firstlight.supervise.suspicion import (
@@ -90,8 +91,7 @@ class Liveness:
         self._progress_at = self._computed_at = 0.0
         self._expecting = True
         self._stopped_since: dict[int, float] = {}
-        self._lost: tuple[Exit, ...] = ()
-        self._lost_since: float | None = None
+        self._losses = Losses()
         self._serving = self._blind = False
         self._gaps: tuple[Gap, ...] = ()
         self._doubts = Doubts(thresholds)
@@ -129,7 +129,7 @@ class Liveness:
         """Judge the server after one more measurement.
 
         While `serving`, silence only counts with requests `in_flight`; where that cannot be seen it does not.
-        `lost_ranks` are processes that have exited without being meant to.
+        `lost_ranks` are all processes so far that have exited without being meant to.
         """
         self._advance(measurement.at)
         self._log_bytes += log.new_bytes
@@ -146,9 +146,8 @@ class Liveness:
         self._note_need(facts)
         return self._judge(facts)
 
-    def confirm(self, confirmation: Confirmation, now: float) -> Judgement:
-        """Judge again with what two looks showed, the last of them at `now`."""
-        self._advance(now)
+    def confirm(self, confirmation: Confirmation) -> Judgement:
+        """Judge again with what two looks showed. Go on with updates while they are taken."""
         facts = self._facts()
         suspicion = suspect(facts, self._thresholds)
         if suspicion is not None and self._stalled is None:
@@ -196,9 +195,7 @@ class Liveness:
     def _note_states(self, lost_ranks: Sequence[Exit]) -> None:
         stopped = (pid for pid, process in self._activity.processes.items() if process.state == "T")
         self._stopped_since = {pid: self._stopped_since.get(pid, self._now) for pid in stopped}
-        if len(lost_ranks) > len(self._lost):
-            self._lost_since = self._now
-        self._lost = tuple(lost_ranks)
+        self._losses.see((process.id for process in self._activity.processes.values()), lost_ranks, self._now)
 
     def _note_need(self, facts: Facts) -> None:
         """Remember the longest silence, unless it was somebody's signal that made it."""
@@ -220,7 +217,8 @@ class Liveness:
             progress_at=self._progress_at,
             computed_at=self._computed_at,
             stopped_since=self._stopped_since,
-            lost_since=self._lost_since,
+            lost_since=self._losses.since,
+            rank_lost=self._losses.certain,
             expecting=self._expecting,
             allowed_s=allowed_s * (self._thresholds.blind_factor if self._blind else 1.0),
             cpu_only_s=cpu_only_s,
@@ -258,7 +256,7 @@ class Liveness:
 
     def _motion(self, facts: Facts) -> tuple[Motion, str]:
         if self._stalled is not None:
-            return Motion.STALLED, wording.stalled(self._stalled, facts, self._lost)
+            return Motion.STALLED, wording.stalled(self._stalled, facts, self._losses.lost)
         if facts.quiet_s > self._thresholds.floors.window_s:
             return Motion.QUIET, wording.quiet(facts) if facts.expecting else wording.idle()
         if facts.cpu_only_for_s >= self._thresholds.cpu_only_s and facts.expecting:

@@ -9,8 +9,10 @@
 
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by
 itself: an in-process compile of ten minutes looks like this, and only an unchanged busy-wait *and* a missing peer
-tell it from a spin. Where the proof is weaker (the stack of a busy process could not be seen, or the peer is not gone
-but only blocked) it must hold twice.
+tell it from a spin; from outside, one long native step (a driver that compiles, a solver) looks like a busy-wait too.
+Where the proof is weaker it must hold twice: a busy process whose stack could not be seen, a process lost that may
+not have been a rank, a peer that is not gone but only blocked (which counts after `blocked_s` only: one rank often
+waits while another takes such a step).
 """
 
 from collections.abc import Mapping
@@ -50,6 +52,7 @@ class Thresholds(Record):
     cpu_only_serving_s: float = 60.0
     stopped_s: float = 5.0
     lost_s: float = 8.0
+    blocked_s: float = 60.0
     again_s: float = 1.0
     quiet_waits_s: tuple[float, ...] = (10.0, 20.0, 40.0)
     cpu_only_waits_s: tuple[float, ...] = (15.0, 30.0, 60.0)
@@ -61,7 +64,8 @@ class Facts(NamedTuple):
     """All that an opinion needs. Times are on one axis, in seconds.
 
     `progress_at` dates the last signal other than CPU, `computed_at` the last of CPU or of stacks that changed.
-    `stopped_since` holds by pid when a process was first found stopped. `expecting` is false for an idle server.
+    `stopped_since` holds by pid when a process was first found stopped. `lost_since` dates the last loss of a process,
+    `rank_lost` is true if that was certainly a rank. `expecting` is false for an idle server.
     """
 
     now: float
@@ -69,6 +73,7 @@ class Facts(NamedTuple):
     computed_at: float
     stopped_since: Mapping[int, float]
     lost_since: float | None
+    rank_lost: bool
     expecting: bool
     allowed_s: float
     cpu_only_s: float
@@ -149,8 +154,9 @@ def weigh(suspicion: Suspicion, facts: Facts, confirmation: Confirmation, thresh
         return _weigh_quiet(facts, confirmation, thresholds)
     unexplained = facts.busy - confirmation.spinning
     if suspicion == Suspicion.LOST:
-        return Proof.WEAK if unexplained else Proof.FULL
-    return Proof.NONE if unexplained else _weigh_spin(facts, confirmation)
+        certain = not facts.busy or (facts.rank_lost and not unexplained)
+        return Proof.FULL if certain else Proof.WEAK
+    return Proof.NONE if unexplained else _weigh_spin(facts, confirmation, thresholds)
 
 
 def _weigh_quiet(facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
@@ -160,15 +166,15 @@ def _weigh_quiet(facts: Facts, confirmation: Confirmation, thresholds: Threshold
     return Proof.WEAK if any(process.cpu_cores >= thresholds.floors.weak_cores for process in unseen) else Proof.FULL
 
 
-def _weigh_spin(facts: Facts, confirmation: Confirmation) -> Proof:
-    """Full if a peer is gone or stopped, weak if a rank is only blocked, none if nobody is missing."""
-    if facts.lost_since is not None or facts.stopped_since:
+def _weigh_spin(facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
+    """Full if a peer is stopped, weak if a rank has long been blocked, none if nobody is missing."""
+    if facts.stopped_since:
         return Proof.FULL
     blocked = (
         pid in confirmation.still and (process.rank >= 0 or process.role == Role.WORKER)
         for pid, process in facts.processes.items()
     )
-    return Proof.WEAK if any(blocked) else Proof.NONE
+    return Proof.WEAK if facts.cpu_only_for_s >= thresholds.blocked_s and any(blocked) else Proof.NONE
 
 
 class Doubts:
