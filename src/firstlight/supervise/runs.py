@@ -154,9 +154,9 @@ def find_run(name: str) -> RunFolder:
     Raises:
         RunNotFound: there is none, or more than one.
     """
-    if "/" in name and Path(name).is_dir():
-        path = Path(name).resolve()
-        return RunFolder(path.name, path)
+    copied = RunFolder(Path(name).name, Path(name).absolute())
+    if "/" in name and (copied.journal.exists() or copied.report.exists()):
+        return copied
     runs = list_runs()
     if not runs:
         raise RunNotFound("there are no runs yet", f"`firstlight up` makes one; they are kept in {home() / 'runs'}")
@@ -183,7 +183,7 @@ def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
         size, touched = _size_and_touch(run.path)
         total += size
         too_many = number > RUNS_KEPT or (number > 1 and total > BYTES_KEPT)
-        if too_many and abs(clock.wall() - touched) > UNTOUCHED_S and not _has_processes(run):
+        if too_many and clock.wall() - touched > UNTOUCHED_S and not _has_processes(run):
             shutil.rmtree(run.path, ignore_errors=True)
             total -= size
             removed.append(run.id)
