@@ -202,6 +202,14 @@ def maps(pid: int, name: str) -> bool:
         return any(wanted in row for row in rows)
 
 
+def mapped(pid: int, under: str) -> set[str]:
+    """Paths that begin with `under` among the files a process maps. Takes the target's mmap lock."""
+    prefix = under.encode()
+    with Path(f"/proc/{pid}/maps").open("rb") as rows:
+        paths = (row.split(maxsplit=5)[5] for row in rows if prefix in row)
+        return {path.strip().decode(errors="replace") for path in paths if path.startswith(prefix)}
+
+
 def memory(pid: int, address: int, length: int) -> bytes:
     """Up to `length` bytes of a process's memory, without stopping it.
 

@@ -207,14 +207,16 @@ class Guard:
         self._root = root
         member = look(root)
         self._link.say("started", pid=root, started=member.started if member else 0)
-        while not self._finished():
-            self._wait()
+        while True:
             for pump in self._pumps:
                 pump.move()
             self._report_losses()
             self._reap()
             self._listen()
             self._end()
+            if self._finished():
+                return
+            self._wait()
 
     def end_if_alone(self) -> None:
         """After a bug in the loop: still leave nothing behind if firstlight is gone."""

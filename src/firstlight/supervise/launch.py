@@ -153,8 +153,7 @@ class Server:
                 exits.append(exit_of(_id(fact), fact["name"], fact["status"], fact["at"]))
             else:
                 self._note(fact)
-        if self.guard_lost and not self._closed:
-            self._note({"event": "guard"})
+        self._note_lost_guard()
         return exits
 
     def reported_exits(self) -> list[Exit]:
@@ -217,6 +216,7 @@ class Server:
 
     def _stop_by_hand(self, grace_s: float, while_waiting: Callable[[], None] | None) -> Ended:
         """The guard is gone, or does not answer (then it goes first, so that its orphans come to this process)."""
+        self._note_lost_guard()
         self._guard.kill()
         self._await_guard(2.0)
         ending = Ending(self._ours, grace_s, self._clock.monotonic())
@@ -251,6 +251,10 @@ class Server:
         try:
             self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
+            self._note({"event": "guard"})
+
+    def _note_lost_guard(self) -> None:
+        if self.guard_lost and not self._closed:
             self._note({"event": "guard"})
 
     def _note(self, fact: dict[str, Any]) -> None:

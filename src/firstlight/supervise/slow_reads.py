@@ -55,6 +55,11 @@ class Reader(Generic[K, V]):
         self._give_up()
         return found
 
+    @property
+    def waiting(self) -> bool:
+        """True while something that was asked has not been read."""
+        return bool(self._asked)
+
     def close(self) -> None:
         """Let the thread end."""
         self._questions.put(None)
