@@ -195,7 +195,7 @@ class Liveness:
     def _note_states(self, lost_ranks: Sequence[Exit]) -> None:
         stopped = (pid for pid, process in self._activity.processes.items() if process.state == "T")
         self._stopped_since = {pid: self._stopped_since.get(pid, self._now) for pid in stopped}
-        self._losses.see((process.id for process in self._activity.processes.values()), lost_ranks, self._now)
+        self._losses.see(self._activity.processes.values(), lost_ranks, self._now)
 
     def _note_need(self, facts: Facts) -> None:
         """Remember the longest silence, unless it was somebody's signal that made it."""
@@ -218,7 +218,7 @@ class Liveness:
             computed_at=self._computed_at,
             stopped_since=self._stopped_since,
             lost_since=self._losses.since,
-            rank_lost=self._losses.certain,
+            peer_lost=self._losses.peer,
             expecting=self._expecting,
             allowed_s=allowed_s * (self._thresholds.blind_factor if self._blind else 1.0),
             cpu_only_s=cpu_only_s,

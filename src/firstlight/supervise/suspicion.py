@@ -9,10 +9,9 @@
 
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by
 itself: an in-process compile of ten minutes looks like this, and only an unchanged busy-wait *and* a missing peer
-tell it from a spin; from outside, one long native step (a driver that compiles, a solver) looks like a busy-wait too.
-Where the proof is weaker it must hold twice: a busy process whose stack could not be seen, a process lost that may
-not have been a rank, a peer that is not gone but only blocked (which counts after `blocked_s` only: one rank often
-waits while another takes such a step).
+tell it from a spin. From outside, one long native step (a driver that compiles, a solver) looks like a busy-wait, so
+that a peer who is not certainly missing (blocked, or lost and perhaps only a helper) counts after `blocked_s` of
+nothing but CPU. Where a proof is weaker, as where the stack of a busy process could not be seen, it must hold twice.
 """
 
 from collections.abc import Mapping
@@ -64,8 +63,8 @@ class Facts(NamedTuple):
     """All that an opinion needs. Times are on one axis, in seconds.
 
     `progress_at` dates the last signal other than CPU, `computed_at` the last of CPU or of stacks that changed.
-    `stopped_since` holds by pid when a process was first found stopped. `lost_since` dates the last loss of a process,
-    `rank_lost` is true if that was certainly a rank. `expecting` is false for an idle server.
+    `stopped_since` holds by pid when a process was first found stopped. `lost_since` dates the last loss of one,
+    `peer_lost` is true if a peer is certainly among the lost. `expecting` is false for an idle server.
     """
 
     now: float
@@ -73,7 +72,7 @@ class Facts(NamedTuple):
     computed_at: float
     stopped_since: Mapping[int, float]
     lost_since: float | None
-    rank_lost: bool
+    peer_lost: bool
     expecting: bool
     allowed_s: float
     cpu_only_s: float
@@ -133,7 +132,7 @@ def suspect(facts: Facts, thresholds: Thresholds) -> Suspicion | None:
     """The gravest reason to look deeper, if there is one."""
     if stopped_for_good(facts, thresholds):
         return Suspicion.STOPPED
-    if facts.lost_since is not None and facts.now - max(facts.lost_since, facts.progress_at) >= thresholds.lost_s:
+    if _missed(facts, thresholds):
         return Suspicion.LOST
     if not facts.expecting:
         return None
@@ -142,6 +141,13 @@ def suspect(facts: Facts, thresholds: Thresholds) -> Suspicion | None:
     if facts.busy and facts.cpu_only_for_s >= facts.cpu_only_s:
         return Suspicion.CPU_ONLY
     return None
+
+
+def _missed(facts: Facts, thresholds: Thresholds) -> bool:
+    """Whether the server has had its time to fall by itself, or to show that it does without the lost process."""
+    if facts.lost_since is None or not (facts.peer_lost or facts.expecting):
+        return False
+    return facts.now - max(facts.lost_since, facts.progress_at) >= thresholds.lost_s
 
 
 def weigh(suspicion: Suspicion, facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
@@ -154,9 +160,15 @@ def weigh(suspicion: Suspicion, facts: Facts, confirmation: Confirmation, thresh
         return _weigh_quiet(facts, confirmation, thresholds)
     unexplained = facts.busy - confirmation.spinning
     if suspicion == Suspicion.LOST:
-        certain = not facts.busy or (facts.rank_lost and not unexplained)
-        return Proof.FULL if certain else Proof.WEAK
+        return _weigh_loss(facts, unexplained, thresholds)
     return Proof.NONE if unexplained else _weigh_spin(facts, confirmation, thresholds)
+
+
+def _weigh_loss(facts: Facts, unexplained: frozenset[int], thresholds: Thresholds) -> Proof:
+    """Full if nobody computes, or only spins for a peer; weak where one of the two is in doubt."""
+    if not facts.busy or (facts.peer_lost and not unexplained):
+        return Proof.FULL
+    return Proof.WEAK if facts.peer_lost or facts.cpu_only_for_s >= thresholds.blocked_s else Proof.NONE
 
 
 def _weigh_quiet(facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
