@@ -5,7 +5,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.log import Counter, LogLine, PhaseSpan
 from firstlight.core.process import Exit
 from firstlight.core.record import Record
-from firstlight.core.vocabulary import Outcome, Phase, Role
+from firstlight.core.vocabulary import EXIT_CODES, Outcome, Phase, Role
 
 REPORT_VERSION = 1
 
@@ -58,7 +58,10 @@ class FirstToken(Record):
 
 
 class Report(Record, kw_only=True):
-    """The whole verdict of one attempt."""
+    """The whole verdict of one attempt.
+
+    `completion` is a short answer of the served model, for people to read; it proves nothing beyond `first_token`.
+    """
 
     version: int = REPORT_VERSION
     run: str
@@ -74,6 +77,7 @@ class Report(Record, kw_only=True):
     quiet_since: float | None = None
     counter: Counter | None = None
     first_token: FirstToken | None = None
+    completion: str = ""
     timeline: tuple[PhaseSpan, ...] = ()
     processes: tuple[ReportedProcess, ...] = ()
     exits: tuple[Exit, ...] = ()
@@ -83,3 +87,8 @@ class Report(Record, kw_only=True):
     log_tail: tuple[LogLine, ...] = ()
     bundle: str = ""
     next_steps: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell is told of this outcome."""
+        return EXIT_CODES[self.outcome]

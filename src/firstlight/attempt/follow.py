@@ -1,0 +1,214 @@
+"""The loop that follows one server to its verdict, and beyond it while the user wants to stay."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from firstlight import evidence
+from firstlight.attempt.looking import Looking, TwoLooks, confirmation
+from firstlight.attempt.options import OnStall, Stay
+from firstlight.attempt.scene import Scene
+from firstlight.attempt.verdict import (
+    bundle_of,
+    headline_of,
+    report_of,
+)
+from firstlight.core.bundle import Bundle
+from firstlight.core.events import Event, GapNoted, Looked, Stopped, Stopping, TokenVerified, Verdict
+from firstlight.core.process import Process
+from firstlight.core.record import to_json
+from firstlight.core.report import FirstToken, Report
+from firstlight.core.state import RunState
+from firstlight.core.vocabulary import Motion, Outcome
+from firstlight.supervise.journal import Journal, StateFile
+from firstlight.supervise.launch import StopResult
+from firstlight.supervise.runs import RunFolder
+from firstlight.supervise.watch import Watch
+
+TICK_S = 0.25
+VIEW_EVERY_S = 1.0
+
+
+class Ending(Protocol):
+    """How the server is let go of: stopped or released if it is ours, left alone if it is not."""
+
+    def tend(self, processes: Iterable[Process]) -> None:
+        """Once a second: take note of what the server's processes hold, to know it again at the end."""
+        ...
+
+    def stop(self, grace_s: float) -> StopResult:
+        """Ask, insist, verify."""
+        ...
+
+    def release(self) -> bool:
+        """Leave the server running when firstlight ends."""
+        ...
+
+
+class Attempt:
+    """One server followed. `run` returns the final report."""
+
+    def __init__(self, watch: Watch, ending: Ending, folder: RunFolder, scene: Scene) -> None:
+        self.watch = watch
+        self._ending = ending
+        self._folder = folder
+        self._journal = Journal(folder)
+        self._state = StateFile(folder)
+        self._observer = scene.observer
+        self._options = scene.options
+        self._clock = scene.clock
+        self._interrupts = scene.interrupts
+        self._host = evidence.host(scene.clock)
+        self._looking = Looking(
+            lambda: tuple(watch.processes.values()), scene.clock, apart_s=scene.options.look_apart_s
+        )
+        self._looks: TwoLooks | None = None
+        self._bundles = 0
+        self._token: FirstToken | None = None
+        self._said: Outcome | None = None
+        self._since = scene.clock.wall()
+        self._motion = Motion.MOVING
+        self._next_view = 0.0
+
+    def run(self) -> Report:
+        """Follow the server until there is nothing more to follow, or the user wants no more."""
+        while True:
+            self.publish(self.watch.tick())
+            self._look_if_wanted()
+            report = self._verdict()
+            if report is not None:
+                return self._end(report)
+            self._show()
+            self._clock.sleep(TICK_S)
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """To the journal and to whoever watches."""
+        for event in events:
+            if isinstance(event, TokenVerified):
+                self._token = event.token
+                self.watch.learn()
+            self._journal.write(event)
+            self._observer.event(event)
+        for gap in self._journal.take_gaps():
+            self._observer.event(GapNoted(**self.watch.stamp(), gap=gap))
+
+    # Looking deeper
+
+    def _look_if_wanted(self) -> None:
+        if self.watch.judgement.wants_look and not self._looking.running:
+            self._looking.begin(self.watch.judgement.why, self.watch.port)
+        looks = self._looking.poll()
+        if looks is None:
+            return
+        self._looks = looks
+        self.publish(self.watch.confirm(confirmation(looks.difference)))
+        self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
+
+    # Deciding
+
+    def _verdict(self) -> Report | None:
+        """The report that ends the attempt, or None to go on. A verdict that does not end it is only published."""
+        if self._interrupts.count:
+            return self._report(self._said or Outcome.INTERRUPTED)
+        outcome = self._outcome()
+        if outcome is None:
+            return None
+        if self._ends(outcome):
+            return self._report(outcome)
+        if outcome != self._said:
+            self._said = outcome
+            self.publish([Verdict(**self.watch.stamp(), report=self._report(outcome))])
+        return None
+
+    def _outcome(self) -> Outcome | None:
+        if self.watch.root_gone:
+            return Outcome.EXITED
+        if self.watch.judgement.motion == Motion.STALLED and self._options.on_stall != OnStall.WAIT:
+            return Outcome.STALLED
+        if self.watch.serving:
+            return None if self.watch.questions.completing else Outcome.SERVING
+        if self.watch.questions.first.final:
+            return Outcome.NOT_LOOKED
+        if self._options.deadline_s and self.watch.elapsed_s >= self._options.deadline_s:
+            return Outcome.DEADLINE
+        return None
+
+    def _ends(self, outcome: Outcome) -> bool:
+        if outcome in {Outcome.EXITED, Outcome.DEADLINE}:
+            return True
+        if outcome == Outcome.STALLED and self._options.on_stall == OnStall.STOP:
+            return True
+        return self._options.stay != Stay.STAY
+
+    def _report(self, outcome: Outcome) -> Report:
+        if outcome == Outcome.EXITED:
+            self.publish(self.watch.drain_logs())
+        bundle = bundle_of(self.watch, self._folder.id, self._host, self._looks)
+        path = self._write_bundle(bundle) if outcome not in {Outcome.SERVING, Outcome.INTERRUPTED} else ""
+        return report_of(
+            self.watch,
+            bundle,
+            outcome,
+            headline=headline_of(self.watch, outcome),
+            token=self._token,
+            bundle_path=path,
+        )
+
+    def _write_bundle(self, bundle: Bundle) -> str:
+        self._bundles += 1
+        return self._folder.write(f"bundle-{self._bundles}.json", to_json(bundle))
+
+    # Ending
+
+    def _end(self, report: Report) -> Report:
+        """Stop or release the server, then say the verdict as the last event."""
+        if self._options.stay == Stay.KEEP and not self._interrupts.count and not self.watch.root_gone:
+            self._ending.release()
+        else:
+            self._stop(report)
+        self._folder.write("report.json", to_json(report))
+        self.publish([Verdict(**self.watch.stamp(), report=report)])
+        self._write_state(report.outcome)
+        return report
+
+    def _stop(self, report: Report) -> None:
+        self.publish([Stopping(**self.watch.stamp(), why=str(report.outcome))])
+        self._write_state(report.outcome)
+        grace_s = 0.0 if self._interrupts.count > 1 else self._options.grace_s
+        result = self._ending.stop(grace_s)
+        self.publish(self.watch.drain_logs())
+        self.publish([Stopped(**self.watch.stamp(), asked=result.asked, killed=result.killed, left=result.left)])
+
+    # Showing
+
+    def _show(self) -> None:
+        if self._clock.monotonic() < self._next_view:
+            return
+        self._next_view = self._clock.monotonic() + VIEW_EVERY_S
+        self._ending.tend(self.watch.processes.values())
+        self._observer.tick(self.watch.view(self._folder.id, looking=self._looking.running))
+        self._write_state(None)
+
+    def _write_state(self, outcome: Outcome | None) -> None:
+        judgement = self.watch.judgement
+        if judgement.motion != self._motion:
+            self._motion, self._since = judgement.motion, self._clock.wall() - judgement.quiet_s
+        counter = self.watch.phases.counter
+        self._state.write(
+            RunState(
+                run=self._folder.id,
+                supervisor=os.getpid(),
+                server=self.watch.target.root.pid,
+                url=self.watch.url,
+                phase=self.watch.phases.phase,
+                motion=judgement.motion,
+                why=judgement.why,
+                since=self._since,
+                quiet_s=round(judgement.quiet_s, 1),
+                progress=f"{counter.done:g}/{counter.total:g} {counter.unit}" if counter else "",
+                serving=self.watch.serving and judgement.motion != Motion.STALLED,
+                outcome=outcome,
+                at=self._clock.wall(),
+                boottime=self._clock.boottime(),
+            )
+        )

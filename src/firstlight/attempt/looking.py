@@ -1,0 +1,76 @@
+"""Two looks some seconds apart, in the background: "slow or stuck" is a difference, not a snapshot."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from firstlight import evidence
+from firstlight.clock import Clock
+from firstlight.core.bundle import Look
+from firstlight.core.process import Process
+from firstlight.diagnose import Change, Difference, compare
+from firstlight.supervise.background import Background
+from firstlight.supervise.liveness import Confirmation
+
+LOOK_DEADLINE_S = 8.0
+TWO_LOOKS_DEADLINE_S = 40.0
+
+
+@dataclass(frozen=True)
+class TwoLooks:
+    """What two looks showed, and why they were taken."""
+
+    why: str
+    first: Look
+    second: Look
+    difference: Difference
+    took_s: float
+
+
+class Looking:
+    """At most one pair of looks at a time."""
+
+    def __init__(self, processes: Callable[[], Sequence[Process]], clock: Clock, *, apart_s: float) -> None:
+        self._processes = processes
+        self._clock = clock
+        self._apart_s = apart_s
+        self._running: Background[TwoLooks] | None = None
+        self._began = 0.0
+
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
+    def begin(self, why: str, port: int) -> None:
+        """Start looking, unless a pair is under way."""
+        if self._running is None:
+            self._began = self._clock.monotonic()
+            self._running = Background(lambda: self._look_twice(why, port), "two looks")
+
+    def poll(self) -> TwoLooks | None:
+        """The pair, once it is complete. A pair that is late is abandoned."""
+        if self._running is None:
+            return None
+        result = self._running.poll()
+        if result is not None or self._clock.monotonic() - self._began > TWO_LOOKS_DEADLINE_S:
+            self._running = None
+        return result
+
+    def _look_twice(self, why: str, port: int) -> TwoLooks:
+        began = self._clock.monotonic()
+        first = self._look(port)
+        self._clock.sleep(max(0.0, self._apart_s - (self._clock.monotonic() - began)))
+        second = self._look(port)
+        return TwoLooks(why, first, second, compare(first, second), self._clock.monotonic() - began)
+
+    def _look(self, port: int) -> Look:
+        return evidence.look(self._processes(), clock=self._clock, port=port, deadline_s=LOOK_DEADLINE_S)
+
+
+def confirmation(difference: Difference) -> Confirmation:
+    """What the difference says to liveness, which knows nothing of stacks."""
+    by_change = {
+        change: frozenset(one.id.pid for one in difference.processes if one.change is change) for change in Change
+    }
+    return Confirmation(
+        still=by_change[Change.STILL], spinning=by_change[Change.SPINNING], moving=by_change[Change.MOVING]
+    )

@@ -1,0 +1,116 @@
+"""Begin an attempt: make the run, start or join the server, put the watcher together, follow it."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack, closing
+
+from firstlight.attempt.follow import Attempt, Ending
+from firstlight.attempt.refusal import not_started, port_taken
+from firstlight.attempt.scene import Scene
+from firstlight.core import redact
+from firstlight.core.events import GapNoted, Started
+from firstlight.core.process import Process
+from firstlight.core.report import Report
+from firstlight.core.server import ServerCommand
+from firstlight.engines import profile_for
+from firstlight.errors import CommandNotFound, LaunchFailed
+from firstlight.supervise.attached import Attached
+from firstlight.supervise.exits import ExitWatch
+from firstlight.supervise.gpus import GpuReader
+from firstlight.supervise.history import History, machine_id
+from firstlight.supervise.launch import Server, StopResult, launch
+from firstlight.supervise.leftovers import ShmWatch
+from firstlight.supervise.liveness import Liveness
+from firstlight.supervise.runs import RunFolder, home, new_run
+from firstlight.supervise.sampling import Sampler
+from firstlight.supervise.seek import Questions
+from firstlight.supervise.tree import ProcessTree
+from firstlight.supervise.watch import Watch
+
+
+def start(command: ServerCommand, scene: Scene) -> Report:
+    """Start the server and follow it. When this returns the server is gone, unless it was to be kept."""
+    folder = new_run(scene.clock, command.engine)
+    if (refused := port_taken(command)) is not None:
+        return not_started(command, folder, scene, refused)
+    shm = ShmWatch(scene.clock)
+    try:
+        server = launch(command, folder.path, scene.clock, run=folder.id, grace_s=scene.options.grace_s)
+    except (CommandNotFound, LaunchFailed) as error:
+        return not_started(command, folder, scene, error)
+    with closing(shm), closing(server):
+        return _follow(server, _Ours(server, shm), command, folder, scene)
+
+
+def join(target: Attached, command: ServerCommand, scene: Scene) -> Report:
+    """Follow a server that is running already. It is never signalled."""
+    folder = new_run(scene.clock, command.engine)
+    return _follow(target, target, command, folder, scene)
+
+
+class _Ours:
+    """The end of a server that firstlight started: its processes, then what it left in shared memory."""
+
+    def __init__(self, server: Server, shm: ShmWatch) -> None:
+        self._server = server
+        self._shm = shm
+
+    def tend(self, processes: Iterable[Process]) -> None:
+        self._shm.note(processes)
+
+    def stop(self, grace_s: float) -> StopResult:
+        result = self._server.stop(grace_s)
+        swept = self._shm.remove()
+        return result._replace(left=(*result.left, *(f"/dev/shm/{name}" for name in swept.left)))
+
+    def release(self) -> bool:
+        return self._server.release()
+
+
+def _follow(
+    target: Server | Attached, ending: Ending, command: ServerCommand, folder: RunFolder, scene: Scene
+) -> Report:
+    clock, options = scene.clock, scene.options
+    history = History(home() / "history.sqlite", machine_id())
+    profile = profile_for(command)
+    with ExitStack() as stack:
+        exits = stack.enter_context(closing(ExitWatch(clock)))
+        sampler = stack.enter_context(closing(Sampler(clock, port=command.port, gpus=GpuReader(clock.monotonic()))))
+        tree = stack.enter_context(
+            closing(ProcessTree(target.root, clock, reapers=target.reapers, identify=profile.identify))
+        )
+        watch = Watch(
+            target,
+            command,
+            profile,
+            tree=tree,
+            exits=exits,
+            sampler=sampler,
+            liveness=Liveness(),
+            history=history,
+            questions=Questions(
+                command,
+                clock,
+                prompt=options.prompt,
+                max_tokens=options.max_tokens,
+                canary_s=options.canary_s,
+            ),
+            clock=clock,
+        )
+        attempt = Attempt(watch, ending, folder, scene)
+        attempt.publish([_started(watch, folder, attached=isinstance(target, Attached))])
+        attempt.publish([GapNoted(**watch.stamp(), gap=gap) for gap in target.gaps])
+        return attempt.run()
+
+
+def _started(watch: Watch, folder: RunFolder, *, attached: bool) -> Started:
+    command = watch.command
+    return Started(
+        **watch.stamp(),
+        run=folder.id,
+        engine=command.engine,
+        command=redact.command(command.argv),
+        pid=watch.target.root.pid,
+        url=watch.url,
+        folder=str(folder.path),
+        attached=attached,
+    )

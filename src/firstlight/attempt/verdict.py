@@ -1,0 +1,125 @@
+"""From what the watcher knows to the report. Pure: records in, a record out."""
+
+from firstlight import __version__, evidence
+from firstlight.attempt.looking import TwoLooks
+from firstlight.core import redact
+from firstlight.core.bundle import Bundle, Host
+from firstlight.core.report import FirstToken, Report
+from firstlight.core.vocabulary import Outcome
+from firstlight.core.words import exit_words
+from firstlight.diagnose import state
+from firstlight.supervise.watch import Watch
+
+TAIL_LINES = 20
+
+
+def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None) -> Bundle:
+    """Everything that was seen until now, as one bundle."""
+    return Bundle(
+        made_by=f"firstlight {__version__}",
+        run=run,
+        at=watch.stamp()["at"],
+        engine=watch.profile.name,
+        engine_version=watch.phases.version,
+        command=redact.command(watch.command.argv),
+        phase=watch.phases.phase,
+        quiet_since=watch.quiet_since,
+        host=host,
+        timeline=watch.phases.timeline,
+        looks=(looks.first, looks.second) if looks else (),
+        exits=tuple(watch.exits),
+        logs=evidence.tails(watch.lines, watch.profile.is_error),
+        gaps=watch.gaps,
+    )
+
+
+def report_of(
+    watch: Watch,
+    bundle: Bundle,
+    outcome: Outcome,
+    *,
+    headline: str = "",
+    token: FirstToken | None = None,
+    bundle_path: str = "",
+    extra_steps: tuple[str, ...] = (),
+) -> Report:
+    """The report of an attempt that ended, or paused, with `outcome`."""
+    statement = state(bundle)
+    return Report(
+        run=bundle.run,
+        outcome=outcome,
+        headline=headline or statement.headline,
+        engine=bundle.engine,
+        engine_version=bundle.engine_version,
+        command=bundle.command,
+        started=watch.started_wall,
+        ended=bundle.at,
+        phase=bundle.phase,
+        url=watch.url,
+        quiet_since=bundle.quiet_since if outcome in {Outcome.STALLED, Outcome.DEADLINE} else None,
+        counter=watch.phases.counter,
+        first_token=token,
+        completion=watch.questions.completion.text if watch.questions.completion else "",
+        timeline=bundle.timeline,
+        processes=statement.processes,
+        exits=bundle.exits,
+        findings=statement.findings,
+        gaps=bundle.gaps + tuple(gap for look in bundle.looks[-1:] for gap in look.gaps),
+        first_error=watch.first_error,
+        log_tail=tuple(watch.lines)[-TAIL_LINES:],
+        bundle=bundle_path,
+        next_steps=(*statement.next_steps, *extra_steps),
+    )
+
+
+def headline_of(watch: Watch, outcome: Outcome) -> str:
+    """The sentence for outcomes that need no look; empty where the statement of who is stuck says it."""
+    if outcome == Outcome.SERVING:
+        return _serving(watch)
+    if outcome == Outcome.EXITED:
+        return _exited(watch)
+    if outcome == Outcome.NOT_LOOKED and watch.questions.first.last is not None:
+        return f"the server answers, but no token could be verified: {watch.questions.first.last.what}"
+    if outcome == Outcome.DEADLINE:
+        return (
+            f"the deadline passed after {watch.elapsed_s:.0f} s while the server was still {watch.judgement.motion} "
+            f"in {watch.phases.phase}: {watch.judgement.why}"
+        )
+    if outcome == Outcome.INTERRUPTED:
+        return f"interrupted after {watch.elapsed_s:.0f} s in {watch.phases.phase}, before there was a verdict"
+    return ""
+
+
+def _serving(watch: Watch) -> str:
+    last = watch.questions.first.last
+    if last is None or last.token is None:
+        return "the server is serving"
+    token = last.token
+    return f"first light after {token.after_launch_s:.1f} s: {token.model} answered at {watch.url}"
+
+
+def _exited(watch: Watch) -> str:
+    """Which process went first, how, and its first error line."""
+    root = next(exit_ for exit_ in watch.exits if exit_.id == watch.target.root)
+    lost = [exit_ for exit_ in watch.lost_ranks if exit_.at <= root.at]
+    before = "while it served" if watch.serving else f"before it served, in {watch.phases.phase}"
+    said = f": {watch.first_error.message[:300]}" if watch.first_error else ""
+    if not lost:
+        return f"the server (pid {root.id.pid}) {exit_words(root)} {before}{said}"
+    first = lost[0]
+    return (
+        f"{first.label or first.name} (pid {first.id.pid}) {exit_words(first)} first, and the server with it "
+        f"(pid {root.id.pid} {exit_words(root)}) {before}{said}"
+    )
+
+
+def port_note(watch: Watch) -> str:
+    """What the port says while the server is stalled; empty if nothing was asked yet."""
+    if watch.serving:
+        return ""
+    pending_s = watch.questions.first.pending_s
+    if pending_s >= 2:
+        return (
+            f"port {watch.port} is open, and a request for one token has been without an answer for {pending_s:.0f} s"
+        )
+    return watch.questions.first.last.what if watch.questions.first.last else ""

@@ -1,0 +1,55 @@
+"""The command that starts the embedded engine, with the model it needs in place."""
+
+import importlib.util
+import socket
+import sys
+from pathlib import Path
+
+from firstlight.errors import UsageError
+
+PREFERRED_PORT = 8000
+_NEEDED = ("torch", "safetensors", "tokenizers", "starlette", "uvicorn", "jinja2", "gguf")
+
+
+def embedded_command(model: str | None, port: int, *, quiet: bool) -> tuple[str, ...]:
+    """How to start the embedded engine with a model folder, or with the demo model, on a port that is free.
+
+    Raises:
+        UsageError: no such folder, the demo model cannot be had, or the engine's packages are not installed.
+    """
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the embedded engine needs packages that are not installed: {', '.join(missing)}",
+            "pip install 'firstlight[embedded]'; or give a server command of your own after --",
+        )
+    if model is not None and not Path(model).is_dir():
+        raise UsageError(
+            f"there is no model folder {model!r}",
+            "Name a Hugging Face folder on this machine (config.json, *.safetensors, tokenizer.json). "
+            "A server command goes after --",
+        )
+    folder = Path(model) if model is not None else _demo_model(quiet=quiet)
+    return (sys.executable, "-m", "firstlight.embedded", str(folder), "--port", str(port or _free_port()))
+
+
+def _demo_model(*, quiet: bool) -> Path:
+    from firstlight.embedded.demo_model import DemoModelUnavailable, ensure_demo_model, progress_on
+
+    try:
+        return ensure_demo_model(None if quiet else progress_on(sys.stderr))
+    except DemoModelUnavailable as error:
+        raise UsageError(error.message, error.way_out) from error
+
+
+def _free_port() -> int:
+    """The usual port, or any free one if that is taken; a command that names its port gets that one or an error."""
+    for port in (PREFERRED_PORT, 0):
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(trial.getsockname()[1])
+    raise UsageError("no port is free on this machine", "Name one: --port N")
