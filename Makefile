@@ -74,14 +74,14 @@ $(VLLM_VENV)/.ready-vllm: constraints.txt
 
 define make_venv
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "firstlight needs Python 3.11 or newer, and $(PYTHON) is not that. Name one: make PYTHON=/path/to/python3"; \
+	  echo "firstlight needs Python 3.11 or newer, and $(PYTHON) is not that. Name one: make PYTHON=/path/to/python3" >&2; \
 	  exit 1; }
 	@if [ -d $(1) ] && [ ! -e $(1)/.made-by-make ]; then \
-	  echo "$(1) is there and was not made by make. Move it away, or name another: make VENV=.venv-make"; exit 1; fi
+	  echo "$(1) is there and was not made by make. Move it away first." >&2; exit 1; fi
 	@ls $(1)/.ready-* >/dev/null 2>&1 || { \
 	  rm -rf $(1) && mkdir $(1) && touch $(1)/.made-by-make && $(PYTHON) -m venv $(1); } || { \
 	  rm -rf $(1); \
-	  echo "$(PYTHON) could not make $(1) (on Debian and Ubuntu: apt install python3-venv)."; exit 1; }
+	  echo "$(PYTHON) could not make $(1) (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@rm -f $(1)/.ready-*
 endef
 endif
