@@ -16,6 +16,8 @@ from firstlight.core.bundle import Frame
 FRAMES_MAX = 8
 FILE_BYTES_MAX = 2 * 1024 * 1024
 LINE_MAX = 200
+BOOT_TIME_ERROR_S = 2.0
+"""The kernel tells the time of the boot in whole seconds, and a start in ticks after it."""
 
 
 class SourceLines:
@@ -44,6 +46,6 @@ class SourceLines:
             path = Path(self._root + file)
             about = path.stat()
             fits = stat.S_ISREG(about.st_mode) and about.st_size <= FILE_BYTES_MAX
-            if fits and about.st_mtime <= self._started:
+            if fits and about.st_mtime <= self._started + BOOT_TIME_ERROR_S:
                 return path.read_bytes().decode(errors="replace").splitlines()
         return []

@@ -1,0 +1,6 @@
+"""Weigh: pure functions of a bundle that say who is stuck where, and what speaks for it."""
+
+from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
+from firstlight.diagnose.statement import Statement, state
+
+__all__ = ["Change", "Difference", "ProcessChange", "Statement", "compare", "state"]

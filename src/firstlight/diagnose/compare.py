@@ -1,0 +1,189 @@
+"""Two looks at the same server some seconds apart: "slow or stuck" is a difference, not a snapshot. Pure."""
+
+from enum import StrEnum
+
+from firstlight.core.bundle import Look, ProcessLook, ThreadLook
+from firstlight.core.gap import Gap
+from firstlight.core.process import ProcessId
+from firstlight.core.record import Record
+from firstlight.diagnose import frames
+
+IDLE_CPU = 0.02
+"""CPU seconds a second that a heartbeat may use: below, a process is not computing."""
+BUSY_CPU = 0.5
+"""CPU seconds a second from which a thread is caught in the same function by spinning there."""
+HEARTBEAT_BYTES_S = 4096
+GROWTH_BYTES = 1024 * 1024
+MAJOR_FAULTS_S = 1.0
+
+
+class Change(StrEnum):
+    """What a process did between two looks."""
+
+    MOVING = "moving"
+    """It read or wrote, grew, computed in changing places, or its stacks changed beyond a heartbeat."""
+    SPINNING = "spinning"
+    """It used at least half a core in the same function, with nothing else moving: a busy wait, or one long step."""
+    STILL = "still"
+    """No CPU, no I/O, the same stacks."""
+    UNKNOWN = "unknown"
+    """Too much of it could not be seen."""
+
+
+class Stacks(StrEnum):
+    """What two looks say of a process's Python stacks."""
+
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    UNKNOWN = "unknown"
+
+
+class ProcessChange(Record):
+    """One process between two looks. `cpu` is in cores; bytes are deltas. `why` is what the verdict rests on."""
+
+    id: ProcessId
+    name: str
+    change: Change
+    why: str
+    cpu: float
+    read_bytes: int | Gap
+    write_bytes: int | Gap
+    memory_bytes: int
+    major_faults: int
+    stacks: Stacks
+
+
+class Difference(Record):
+    """Two looks compared. `appeared` and `gone` are processes seen in one of them only."""
+
+    seconds: float
+    processes: tuple[ProcessChange, ...]
+    appeared: tuple[ProcessId, ...] = ()
+    gone: tuple[ProcessId, ...] = ()
+
+    @property
+    def change(self) -> Change:
+        """The server as a whole: moving if anything moved, still only if everything was seen to be."""
+        seen = {one.change for one in self.processes}
+        if self.appeared or self.gone:
+            return Change.MOVING
+        order = (Change.MOVING, Change.SPINNING, Change.UNKNOWN, Change.STILL)
+        return next((change for change in order if change in seen), Change.UNKNOWN)
+
+    def of(self, pid: int) -> ProcessChange | None:
+        return next((one for one in self.processes if one.id.pid == pid), None)
+
+
+def compare(first: Look, second: Look) -> Difference:
+    """What changed from `first` to `second`."""
+    seconds = max(0.001, _seconds_between(first, second))
+    before = {one.process.id: one for one in first.processes}
+    after = {one.process.id: one for one in second.processes}
+    both = [identity for identity in after if identity in before]
+    return Difference(
+        seconds=seconds,
+        processes=tuple(_compared(before[identity], after[identity], seconds) for identity in both),
+        appeared=tuple(identity for identity in after if identity not in before),
+        gone=tuple(identity for identity in before if identity not in after),
+    )
+
+
+def _seconds_between(first: Look, second: Look) -> float:
+    if first.monotonic and second.monotonic:
+        return second.monotonic - first.monotonic
+    return second.at - first.at
+
+
+def _compared(before: ProcessLook, after: ProcessLook, seconds: float) -> ProcessChange:
+    old, new = before.sample, after.sample
+    cpu = max(0.0, new.cpu_s - old.cpu_s) / seconds
+    read = _delta(old.read_bytes, new.read_bytes)
+    written = _delta(old.write_bytes, new.write_bytes)
+    memory = new.memory_bytes - old.memory_bytes
+    faults = new.major_faults - old.major_faults
+    stacks = compare_stacks(before.threads, after.threads, seconds)
+    moved = _moved(read, written, memory, faults, seconds)
+    change, why = _judged(new.state, cpu, moved, stacks, _busiest_place(before, after))
+    return ProcessChange(
+        id=after.process.id,
+        name=after.process.name,
+        change=change,
+        why=why,
+        cpu=cpu,
+        read_bytes=read,
+        write_bytes=written,
+        memory_bytes=memory,
+        major_faults=faults,
+        stacks=stacks,
+    )
+
+
+def _delta(old: int | Gap, new: int | Gap) -> int | Gap:
+    if isinstance(old, Gap) or isinstance(new, Gap):
+        return new if isinstance(new, Gap) else old
+    return new - old
+
+
+def _moved(read: int | Gap, written: int | Gap, memory: int, faults: int, seconds: float) -> str:
+    """What moved besides CPU and stacks, in words; empty if nothing did."""
+    for what, amount in (("read", read), ("wrote", written)):
+        if not isinstance(amount, Gap) and amount > HEARTBEAT_BYTES_S * seconds:
+            return f"it {what} {amount} bytes in {seconds:.1f} s"
+    if memory >= GROWTH_BYTES:
+        return f"it grew by {memory} bytes in {seconds:.1f} s"
+    if faults > MAJOR_FAULTS_S * seconds:
+        return f"{faults} pages were fetched from storage in {seconds:.1f} s"
+    return ""
+
+
+def _judged(state: str, cpu: float, moved: str, stacks: Stacks, place: str) -> tuple[Change, str]:
+    if state in "TtZX":
+        return Change.STILL, f"it is in state {state}"
+    if moved or stacks is Stacks.CHANGED:
+        return Change.MOVING, moved or "its stacks changed"
+    if cpu >= BUSY_CPU:
+        known = stacks is Stacks.UNCHANGED
+        return (Change.SPINNING if known else Change.MOVING), f"it used {cpu:.0%} of a core in {place}"
+    if cpu > IDLE_CPU:
+        return Change.MOVING, f"it used {cpu:.0%} of a core"
+    if stacks is Stacks.UNKNOWN:
+        return Change.UNKNOWN, "it used no CPU, and its stacks could not be compared"
+    return Change.STILL, "no CPU, no I/O, the same stacks"
+
+
+def compare_stacks(before: tuple[ThreadLook, ...], after: tuple[ThreadLook, ...], seconds: float) -> Stacks:
+    """Whether a process's Python stacks changed beyond what heartbeat threads do."""
+    if any(isinstance(thread.stack, Gap) for thread in (*before, *after)):
+        return Stacks.UNKNOWN
+    old = {thread.tid: thread for thread in before}
+    if {tid for tid, thread in old.items() if thread.stack} != {thread.tid for thread in after if thread.stack}:
+        return Stacks.CHANGED
+    changed = any(thread.tid in old and _moved_on(old[thread.tid], thread, seconds) for thread in after)
+    return Stacks.CHANGED if changed else Stacks.UNCHANGED
+
+
+def _moved_on(before: ThreadLook, after: ThreadLook, seconds: float) -> bool:
+    """Whether a thread got somewhere: it left the function that it was in, or a caller of it went on to another line.
+
+    A loop comes back to its function, by whatever line and helper; a heartbeat that hardly computes may also be
+    anywhere in its callers.
+    """
+    if isinstance(before.stack, Gap) or isinstance(after.stack, Gap):
+        return False
+    computes = (after.cpu_s - before.cpu_s) / seconds > IDLE_CPU
+    one, other = frames.own_frames(before.stack), frames.own_frames(after.stack)
+    shared = min(len(one), len(other))
+    return any(
+        (old.function, old.file) != (new.function, new.file)
+        or (computes and depth < shared - 1 and old.line != new.line)
+        for depth, (old, new) in enumerate(zip(one[:shared], other[:shared], strict=True))
+    )
+
+
+def _busiest_place(before: ProcessLook, after: ProcessLook) -> str:
+    """Where the thread is that computed most between the looks."""
+    old = {thread.tid: thread.cpu_s for thread in before.threads}
+    busiest = max(after.threads, key=lambda thread: thread.cpu_s - old.get(thread.tid, 0.0), default=None)
+    if busiest is None or isinstance(busiest.stack, Gap):
+        return "a place that could not be seen"
+    return frames.shown(busiest.stack[0]) if busiest.stack else "native code"

@@ -1,0 +1,86 @@
+"""Threads of one process in each other's way: locks taken in opposite order, the interpreter lock, a spin. Pure."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.bundle import ThreadLook
+from firstlight.core.gap import Gap
+from firstlight.core.report import Finding
+from firstlight.diagnose import frames, waits
+from firstlight.diagnose.findings import quotes
+from firstlight.diagnose.findings.quotes import SUPPORTED
+from firstlight.diagnose.ranks import meets_others
+from firstlight.diagnose.scene import Scene
+
+
+def lock_inversion(scene: Scene) -> Iterator[Finding]:
+    """Two or more threads of one process, each stuck taking another Python lock. Python keeps no record of who holds
+    one, so the stacks speak for it, and prove it only together with the program's text."""
+    for one in scene.standings:
+        taking = [thread for thread in one.look.threads if waits.acquires_lock(thread)]
+        if len({_futex(thread) for thread in taking}) < 2:
+            continue
+        yield Finding(
+            id="lock_inversion",
+            title=f"{len(taking)} threads of {scene.name(one.pid)} wait for each other's locks",
+            verdict=SUPPORTED,
+            pids=(one.pid,),
+            evidence=tuple(_thread(thread) for thread in taking[:6]),
+            advice=("Take the locks in the same order in every thread, or take them with a timeout.",),
+        )
+
+
+def _futex(thread: ThreadLook) -> str:
+    return quotes.call(thread).partition(",")[0]
+
+
+def _thread(thread: ThreadLook) -> str:
+    stack = () if isinstance(thread.stack, Gap) else thread.stack
+    return f"thread {thread.tid} ({thread.name}): " + " < ".join(
+        f"{frames.shown(frame)}{f': {frame.code}' if frame.code else ''}" for frame in stack[:4]
+    )
+
+
+def holds_the_gil(scene: Scene) -> Iterator[Finding]:
+    """A thread that blocks in the kernel while it holds the interpreter lock stops every other thread."""
+    for one in scene.standings:
+        for thread in filter(_blocks_with_gil, one.look.threads):
+            yield Finding(
+                id="gil_held",
+                title=f"a thread of {scene.name(one.pid)} blocks while it holds the interpreter lock (GIL)",
+                verdict=SUPPORTED,
+                pids=(one.pid,),
+                evidence=(
+                    _thread(thread),
+                    f"thread {thread.tid} sits in {quotes.call(thread)}, state {thread.state}",
+                ),
+                advice=("The native code that it calls should release the GIL around its wait.",),
+            )
+
+
+def _blocks_with_gil(thread: ThreadLook) -> bool:
+    return thread.owns_gil and not thread.active and thread.state in "SD"
+
+
+_BUSY_WAIT = re.compile(
+    r"\b(while|pass|continue|wait|poll|spin|yield|sleep|is_set|ready|done|barrier)\b", re.IGNORECASE
+)
+
+
+def spinning(scene: Scene) -> Iterator[Finding]:
+    """A process that burns CPU in one place, in code that reads like waiting, or after a peer has gone."""
+    for one in scene.standings:
+        if not one.spins:
+            continue
+        inner = " ".join(f"{frame.function} {frame.code}" for frame in one.stack[:3]).replace("_", " ")
+        if not (scene.deaths or meets_others(one) or _BUSY_WAIT.search(inner)):
+            continue
+        cpu = one.change.why if one.change else ""
+        yield Finding(
+            id="busy_wait",
+            title=f"{scene.name(one.pid)} spins: it waits and burns CPU",
+            verdict=SUPPORTED,
+            pids=(one.pid,),
+            evidence=(cpu, quotes.stack(one)),
+            advice=("See what it waits for: a peer that is gone, or a flag that nobody sets.",),
+        )

@@ -1,0 +1,52 @@
+"""One sentence: what is wrong, with whom, since when, and who waits for it. Pure."""
+
+from firstlight.core.report import Finding
+from firstlight.diagnose.compare import Change
+from firstlight.diagnose.findings.deaths import how_it_ended
+from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.standing import Standing, difference
+
+
+def headline(scene: Scene, findings: tuple[Finding, ...], suspect: Standing | None, doing: dict[int, str]) -> str:
+    """The verdict in one sentence."""
+    if scene.deaths:
+        return _after_death(scene)
+    begin = _beginning(scene)
+    if suspect is None:
+        return f"{begin}: none of its processes could be seen" if not scene.standings else f"{begin}: cause unknown"
+    unknown = "" if any(suspect.pid in finding.pids for finding in findings) else "cause unknown; "
+    return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
+
+
+def _beginning(scene: Scene) -> str:
+    changes = difference(scene.bundle)
+    phase = scene.bundle.phase.value
+    if changes and changes.change is Change.MOVING:
+        return f"still moving in {phase}"
+    quiet = scene.bundle.at - scene.bundle.quiet_since
+    since = f" for {quiet:.0f} s" if scene.bundle.quiet_since > 0 and quiet >= 1 else ""
+    return f"stalled in {phase}{since}"
+
+
+def _after_death(scene: Scene) -> str:
+    gone = scene.deaths[0]
+    left = scene.standings
+    more = len(scene.deaths) - 1
+    later = f" ({more} more ended after it)" if more else ""
+    said = f"{of_exit(gone)} {how_it_ended(gone)} in {scene.bundle.phase.value}{later}"
+    if not left:
+        return f"the server ended: {said}"
+    return f"{said}{_waiting(scene, (gone.id.pid,)) or _still_there(scene)}"
+
+
+def _waiting(scene: Scene, pids: tuple[int, ...]) -> str:
+    waiters = scene.waiters_for(pids)
+    if not waiters:
+        return ""
+    return f"; {scene.names.all(waiters)} {'waits' if len(waiters) == 1 else 'wait'} for it"
+
+
+def _still_there(scene: Scene) -> str:
+    pids = [one.pid for one in scene.standings]
+    return f"; {scene.names.all(pids)} {'is' if len(pids) == 1 else 'are'} still there"

@@ -1,0 +1,41 @@
+"""What to do next: close the gaps that hid something, and collect what would decide. Pure."""
+
+from firstlight.core.gap import Gap
+from firstlight.core.report import Finding
+from firstlight.core.vocabulary import GapReason
+from firstlight.diagnose.ranks import meets_others
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.waits import Kind
+
+_STEPS_MAX = 6
+
+
+def next_steps(scene: Scene, findings: tuple[Finding, ...], gaps: tuple[Gap, ...]) -> tuple[str, ...]:
+    """Advice of the findings first, then how to close the gaps, then what would tell more if nothing was found."""
+    steps = [advice for finding in findings for advice in finding.advice]
+    steps += _to_close(gaps)
+    if not findings:
+        steps += _to_collect(scene)
+    return tuple(dict.fromkeys(steps))[:_STEPS_MAX]
+
+
+def _to_close(gaps: tuple[Gap, ...]) -> list[str]:
+    telling = [gap for gap in gaps if gap.reason in {GapReason.NO_PERMISSION, GapReason.NOT_INSTALLED} and gap.detail]
+    return list(dict.fromkeys(f"To see the {gap.what}: {gap.detail}." for gap in telling))
+
+
+def _to_collect(scene: Scene) -> list[str]:
+    steps = []
+    if len(scene.bundle.looks) < 2:
+        steps.append("Look a second time some seconds later: slow or stuck is a difference.")
+    if any(meets_others(one) for one in scene.standings):
+        steps.append(
+            "Collect the stacks of all ranks, on the other nodes too; set NCCL_DEBUG=INFO, or for gloo "
+            "TORCH_DISTRIBUTED_DEBUG=DETAIL, and start again."
+        )
+    native = [
+        one.pid for one in scene.standings if one.wait.kind in {Kind.FUTEX, Kind.RUNS, Kind.STORAGE, Kind.OTHER}
+    ]
+    if native:
+        steps.append(f"Native stacks would tell more: py-spy dump --native --pid {native[0]}")
+    return steps

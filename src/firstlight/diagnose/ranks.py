@@ -1,0 +1,88 @@
+"""Ranks with equal stacks, grouped: the majority is the crime scene, the minority the suspect. Pure."""
+
+import re
+from collections import defaultdict
+from typing import NamedTuple
+
+from firstlight.core.vocabulary import Role
+from firstlight.diagnose import frames
+from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.waits import Kind
+
+_TOGETHER = re.compile(
+    r"barrier|all_?reduce|all_?gather|reduce_scatter|all_?to_?all|broadcast|rendezvous|init_process_group|monitored|"
+    r"new_group|_store_based|store_based|tcpstore|wait_for_peers|collective|gloo|nccl|shm_broadcast",
+    re.IGNORECASE,
+)
+
+
+class Group(NamedTuple):
+    """Ranks that stand in the same place."""
+
+    members: tuple[Standing, ...]
+
+    @property
+    def first(self) -> Standing:
+        return self.members[0]
+
+    @property
+    def together(self) -> bool:
+        """Whether they wait where ranks meet: a barrier, a collective, a rendezvous."""
+        return meets_others(self.first)
+
+
+def meets_others(standing: Standing) -> bool:
+    """Whether a process waits in something that needs the other ranks."""
+    return any(
+        _TOGETHER.search(f"{frame.function} {frames.basename(frame)} {frame.code}") for frame in standing.stack
+    )
+
+
+def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
+    """The processes that should be alike: those with a rank, else the workers, else like-named children."""
+    ranked = tuple(one for one in standings if one.rank >= 0)
+    if ranked:
+        return ranked
+    working = tuple(one for one in standings if one.look.process.role is Role.WORKER)
+    if working:
+        return working
+    siblings: dict[tuple[int, str], list[Standing]] = defaultdict(list)
+    for one in standings:
+        siblings[one.look.process.ppid, one.look.process.name].append(one)
+    return tuple(sorted(siblings.values(), key=len)[-1]) if siblings else ()
+
+
+def groups(standings: tuple[Standing, ...]) -> tuple[Group, ...]:
+    """Workers by where they stand, the largest group first; none if there are not at least two workers."""
+    alike = workers(standings)
+    if len(alike) < 2:
+        return ()
+    by_place: dict[object, list[Standing]] = defaultdict(list)
+    for one in alike:
+        by_place[_key(one)].append(one)
+    found = [Group(tuple(members)) for members in by_place.values()]
+    return tuple(sorted(found, key=lambda group: (-len(group.members), not group.together)))
+
+
+def _key(standing: Standing) -> object:
+    if standing.stopped:
+        return "stopped"
+    if standing.stack:
+        return frames.signature(standing.stack)
+    return standing.wait.kind, standing.wait.call
+
+
+def minority(found: tuple[Group, ...]) -> tuple[Standing, ...]:
+    """The ranks that are not where the others wait for them; none where that cannot be told."""
+    waiting = [group for group in found if group.together and not group.first.stopped]
+    elsewhere = [one for group in found if group not in waiting for one in group.members]
+    if not waiting or not elsewhere:
+        return ()
+    met = sum(len(group.members) for group in waiting)
+    # One rank each: the one that waits where ranks meet waits for the other.
+    return tuple(elsewhere) if met >= len(elsewhere) else ()
+
+
+def is_idle(standing: Standing) -> bool:
+    """A wait that a healthy front or helper spends its life in."""
+    return standing.wait.kind in {Kind.POLL, Kind.ACCEPT, Kind.FUTEX} and not meets_others(standing)

@@ -1,0 +1,120 @@
+"""Where each process stands: the thread that tells most, and what it waits for. Pure."""
+
+import re
+from typing import NamedTuple
+
+from firstlight.core.bundle import Bundle, Frame, Look, ProcessLook, ThreadLook
+from firstlight.core.gap import Gap
+from firstlight.diagnose import frames, waits
+from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
+from firstlight.diagnose.waits import Kind, Wait
+
+_JOINS = re.compile(r"(^|\.)(join|_wait_for_tstate_lock|_shutdown|shutdown)$")
+
+
+class Standing(NamedTuple):
+    """One process: its most telling thread, what that waits for, and what the process did between two looks."""
+
+    look: ProcessLook
+    thread: ThreadLook | None
+    wait: Wait
+    place: frames.Place | None
+    change: ProcessChange | None
+
+    @property
+    def pid(self) -> int:
+        return self.look.process.id.pid
+
+    @property
+    def rank(self) -> int:
+        return self.look.process.rank
+
+    @property
+    def state(self) -> str:
+        return self.look.sample.state
+
+    @property
+    def stopped(self) -> bool:
+        return self.state in {"T", "t"}
+
+    @property
+    def spins(self) -> bool:
+        return self.change is not None and self.change.change is Change.SPINNING
+
+    @property
+    def stack(self) -> tuple[Frame, ...]:
+        return self.thread.stack if self.thread and not isinstance(self.thread.stack, Gap) else ()
+
+
+def last_look(bundle: Bundle) -> Look | None:
+    return bundle.looks[-1] if bundle.looks else None
+
+
+def difference(bundle: Bundle) -> Difference | None:
+    """The first and the last look compared; None where there are not two."""
+    return compare(bundle.looks[0], bundle.looks[-1]) if len(bundle.looks) > 1 else None
+
+
+def standings(bundle: Bundle) -> tuple[Standing, ...]:
+    """Where every process of the last look stands."""
+    look = last_look(bundle)
+    if look is None:
+        return ()
+    changes = difference(bundle)
+    locks = look.locks if isinstance(look.locks, tuple) else ()
+    found = []
+    for one in look.processes:
+        change = changes.of(one.process.id.pid) if changes else None
+        thread = telling_thread(one, change)
+        wait = waits.wait_of(thread, one, locks) if thread else Wait(Kind.UNKNOWN, "")
+        place = frames.place(thread.stack) if thread and not isinstance(thread.stack, Gap) else None
+        found.append(Standing(one, thread, wait, place, change))
+    return tuple(found)
+
+
+def telling_thread(look: ProcessLook, change: ProcessChange | None = None) -> ThreadLook | None:
+    """The thread that says most about what the process waits for."""
+    spins = change is not None and change.change is Change.SPINNING
+    ranked = ((_rank(thread, look, spins), index, thread) for index, thread in enumerate(look.threads))
+    return min(ranked, key=lambda row: row[:2], default=(0, 0, None))[2]
+
+
+def _rank(thread: ThreadLook, look: ProcessLook, spins: bool) -> int:
+    """Small for a thread that tells much."""
+    main = thread.tid == look.process.id.pid
+    wait = waits.wait_of(thread, look, ())
+    if spins and wait.kind is Kind.RUNS:
+        return 0
+    if _stands_in_somebodys_way(thread, wait):
+        return 1 if main else 2
+    if main:
+        return 3 if not _only_waits_for_threads(thread) else 6
+    if isinstance(thread.stack, Gap):
+        return 5
+    if not thread.stack or _is_idle_helper(thread):
+        return 8
+    return 7 if _beats(thread, wait) else 5
+
+
+def _stands_in_somebodys_way(thread: ThreadLook, wait: Wait) -> bool:
+    """A wait that a healthy thread is hardly ever seen in."""
+    if wait.kind in {Kind.FILE_LOCK, Kind.OPEN}:
+        return True
+    writes = wait.kind is Kind.WRITE and any(one.kind in {"pipe", "fifo", "socket"} for one in wait.files)
+    return writes or waits.acquires_lock(thread) or waits.polls_lock_file(thread)
+
+
+def _only_waits_for_threads(thread: ThreadLook) -> bool:
+    here = None if isinstance(thread.stack, Gap) else frames.place(thread.stack)
+    operation = here and (here.operation or here.leaf)
+    return bool(operation and _JOINS.search(operation.function))
+
+
+def _is_idle_helper(thread: ThreadLook) -> bool:
+    """A thread in which nothing of the program itself is on the stack: a pool's worker without work, a monitor."""
+    here = None if isinstance(thread.stack, Gap) else frames.place(thread.stack)
+    return here is None or here.caller is None
+
+
+def _beats(thread: ThreadLook, wait: Wait) -> bool:
+    return wait.kind in {Kind.SLEEPS, Kind.FUTEX, Kind.POLL, Kind.ACCEPT}

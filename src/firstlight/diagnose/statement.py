@@ -1,0 +1,101 @@
+"""Who is stuck where, since when, and what speaks for it: a pure function of a bundle."""
+
+from firstlight.core.bundle import Bundle
+from firstlight.core.gap import Gap
+from firstlight.core.log import LogLine
+from firstlight.core.process import Process
+from firstlight.core.record import Record
+from firstlight.core.report import Finding, ReportedProcess
+from firstlight.core.vocabulary import Phase, Role
+from firstlight.diagnose import clauses, ranks
+from firstlight.diagnose.findings import findings_of
+from firstlight.diagnose.headline import headline
+from firstlight.diagnose.logwords import first_error, last_words
+from firstlight.diagnose.nextsteps import next_steps
+from firstlight.diagnose.scene import Scene, scene_of
+from firstlight.diagnose.standing import Standing
+
+_WHERE_FRAMES = 4
+_ROLES = (Role.WORKER, Role.ENGINE, Role.OTHER, Role.COMPILER, Role.FRONT, Role.HELPER)
+
+
+class Statement(Record):
+    """The diagnosis. `suspects` are the pids that the others wait for, most suspicious first."""
+
+    headline: str
+    processes: tuple[ReportedProcess, ...]
+    findings: tuple[Finding, ...]
+    next_steps: tuple[str, ...]
+    suspects: tuple[int, ...] = ()
+    first_error: LogLine | None = None
+    gaps: tuple[Gap, ...] = ()
+
+
+def state(bundle: Bundle) -> Statement:
+    """Say who is stuck where."""
+    scene = scene_of(bundle)
+    findings = findings_of(scene)
+    doing = {one.pid: clauses.doing(one, scene.names, scene.bare_locks) for one in scene.standings}
+    suspects = _suspects(scene, findings)
+    gaps = _gaps(bundle)
+    return Statement(
+        headline=headline(scene, findings, scene.standing(suspects[0]) if suspects else None, doing),
+        processes=tuple(_reported(bundle, one, doing[one.pid]) for one in scene.standings),
+        findings=findings,
+        next_steps=next_steps(scene, findings, gaps),
+        suspects=suspects,
+        first_error=first_error(bundle),
+        gaps=gaps,
+    )
+
+
+def _suspects(scene: Scene, findings: tuple[Finding, ...]) -> tuple[int, ...]:
+    """Whoever a finding names first, then whoever nobody's waiting explains, workers before the rest."""
+    alive = {one.pid for one in scene.standings}
+    named = [finding.pids[0] for finding in findings if finding.pids and finding.pids[0] in alive]
+    sinks = [one for one in scene.standings if not set(one.wait.pids) & alive]
+    order = sorted(sinks or scene.standings, key=lambda one: _suspicion(scene, one))
+    return tuple(dict.fromkeys([*named, *(one.pid for one in order)]))
+
+
+def _suspicion(scene: Scene, one: Standing) -> tuple[int, int, int]:
+    """Small for somebody who is waited for, does not just idle, and runs the model."""
+    waited_for = len(scene.waiters_for((one.pid,)))
+    return -waited_for, int(ranks.is_idle(one)), _ROLES.index(one.look.process.role)
+
+
+def _reported(bundle: Bundle, one: Standing, doing: str) -> ReportedProcess:
+    process, sample = one.look.process, one.look.sample
+    return ReportedProcess(
+        pid=one.pid,
+        name=process.name,
+        role=process.role,
+        rank=process.rank,
+        label=process.label,
+        state=sample.state,
+        cpu_percent=round(one.change.cpu * 100, 1) if one.change else 0.0,
+        memory_bytes=sample.memory_bytes,
+        doing=doing,
+        phase=_phase(bundle, process),
+        where=one.place.frames[:_WHERE_FRAMES] if one.place else (),
+        last_words=last_words(bundle, process),
+    )
+
+
+def _phase(bundle: Bundle, process: Process) -> Phase | None:
+    """The last phase that the process itself was seen to enter."""
+    own = [
+        span
+        for span in bundle.timeline
+        if (span.source and span.source == process.label) or (process.rank >= 0 and span.rank == process.rank)
+    ]
+    return max(own, key=lambda span: span.began).phase if own else None
+
+
+def _gaps(bundle: Bundle) -> tuple[Gap, ...]:
+    """Every gap of the bundle and of its last look, each once."""
+    found = list(bundle.gaps)
+    for look in bundle.looks[-1:]:
+        found += look.gaps
+        found += [gap for one in look.processes for gap in one.gaps]
+    return tuple(dict.fromkeys(found))
