@@ -13,6 +13,7 @@ from firstlight.engines.words import assignments, find_launch, shell_commands, s
 _HOST_PORT = re.compile(r"(?:\w+://)?(?P<host>\[[0-9a-fA-F:.]+\]|[\w.-]*):(?P<port>\d{1,5})/?")
 _LAUNCHER_RANKS = ("--nproc-per-node", "--nproc_per_node", "-np", "-n")
 _LAUNCHERS = frozenset({"torchrun", "mpirun", "mpiexec"})
+_TORCHRUN_MODULE = "-m torch.distributed.run"
 _PORT_MAX = 65535
 
 
@@ -42,7 +43,7 @@ def recognise(argv: Sequence[str], environ: Mapping[str, str]) -> ServerCommand:
         argv=command,
         host=_reachable(host),
         port=port,
-        model=word(options, "model") or (positional(launch.arguments) if engine.launch else ""),
+        model=(positional(launch.arguments) if engine.launch else "") or word(options, "model"),
         served_name=word(options, "served_name"),
         api_key=_api_key(engine, options, {**environ, **env}),
         ranks=_ranks(launch, options),
@@ -67,8 +68,10 @@ def _find(command: tuple[str, ...]) -> _Launch:
                 if found := find_launch(words, phrase):
                     return _Launch(table(name), words[: found.begin], words[found.arguments :])
     words = shells[-1] if shells else command
-    front, rest = split_environment(words)
-    return _Launch(table("generic"), tuple(f"{name}={value}" for name, value in front.items()), rest)
+    if words and words[0].rpartition("/")[2] == "env":
+        words = words[1:]
+    _, rest = split_environment(words)
+    return _Launch(table("generic"), words[: len(words) - len(rest)], rest)
 
 
 def _options(launch: _Launch) -> Options:
@@ -135,7 +138,7 @@ def _ranks(launch: _Launch, options: Options) -> int:
 
 def _launcher_ranks(words: tuple[str, ...]) -> int:
     """What torchrun or mpirun is told; 0 for any other command."""
-    if not words or words[0].rpartition("/")[2] not in _LAUNCHERS:
+    if not words or not (words[0].rpartition("/")[2] in _LAUNCHERS or find_launch(words, _TORCHRUN_MODULE)):
         return 0
     for index, text in enumerate(words):
         name, equals, value = text.partition("=")

@@ -7,14 +7,20 @@ noise of a shutdown: the line that names the error.
 import re
 
 from firstlight.core.log import LogLine
+from firstlight.engines.table import LOOKED_AT
 
 _EXCEPTION = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Fault|Interrupt|Timeout|NotFound|Unavailable)(?:: |$)"
+    r"(?:\[rank\d+\]: ?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    r"(?:Error|Exception|Exit|Fault|Interrupt|Timeout|NotFound|Unavailable)(?:: |$)"
 )
+_SHELL = re.compile(
+    r"(?:.{0,100}: line \d+: +\d+ )?(?:Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)\b"
+)
+"""What a shell says of a child that a signal ended."""
+_GLOG = re.compile(r"(?:\[rank\d+\]: ?)?\[?[EF]\d{4} \d\d:\d\d:\d\d")
+"""Errors of PyTorch's C++ parts: "[rank0]:[E1129 12:42:22.816 ProcessGroupNCCL.cpp:616] …"."""
 _BODY = re.compile(r"\s|Traceback \(most recent call last\)|[\^~ ]+$|$")
 _ERROR_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
-_LOOKED_AT = 300
-"""Characters of a message that are looked at; errors name themselves early."""
 
 
 class Failures:
@@ -26,17 +32,17 @@ class Failures:
 
     def is_consequence(self, line: LogLine) -> bool:
         """True if the line follows from another failure, or belongs to a shutdown."""
-        beginning = line.message[:_LOOKED_AT]
+        beginning = line.message[:LOOKED_AT]
         return any(text in beginning for text in self._consequences)
 
     def is_error(self, line: LogLine) -> bool:
         """True if the line names an error, and is no consequence of another."""
-        beginning = line.message[:_LOOKED_AT]
-        return self._names_error(line.level, beginning) and not self.is_consequence(line)
+        return self._names_error(line.level, line.message[:LOOKED_AT]) and not self.is_consequence(line)
 
     def _names_error(self, level: str, beginning: str) -> bool:
-        if level in _ERROR_LEVELS and not _BODY.match(beginning):
-            return True
-        if level in {"INFO", "DEBUG", "WARNING"}:
+        if level in _ERROR_LEVELS:
+            return not _BODY.match(beginning)
+        if level:
             return False
-        return _EXCEPTION.match(beginning) is not None or any(text in beginning for text in self._errors)
+        shapes = (_EXCEPTION, _SHELL, _GLOG)
+        return any(shape.match(beginning) for shape in shapes) or any(text in beginning for text in self._errors)

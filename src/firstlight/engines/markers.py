@@ -10,10 +10,7 @@ from typing import NamedTuple
 
 from firstlight.core.log import LogLine, PhaseMark
 from firstlight.core.vocabulary import Phase
-from firstlight.engines.table import Mark, in_range
-
-_LOOKED_AT = 300
-"""Characters of a message that are looked at; every marker stands near the beginning."""
+from firstlight.engines.table import LOOKED_AT, Mark, in_range
 
 _PHASES = {phase.value: phase for phase in Phase}
 
@@ -34,7 +31,7 @@ class Markers:
 
     def of(self, line: LogLine, version: str) -> tuple[PhaseMark, ...]:
         """What a line says of phases, ends first. An unknown version (empty) may be any."""
-        beginning = line.message[:_LOOKED_AT]
+        beginning = line.message[:LOOKED_AT]
         hits = [compiled for compiled in self._marks if compiled.has in beginning]
         if not hits:
             return ()

@@ -12,10 +12,9 @@ from firstlight.engines.command import layout
 from firstlight.engines.failures import Failures
 from firstlight.engines.markers import Markers
 from firstlight.engines.ranks import UNKNOWN, Sizes, rank_of
-from firstlight.engines.table import ENGINES, common, table
+from firstlight.engines.table import ENGINES, LOOKED_AT, common, table
 
 _LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
-_LOOKED_AT = 300
 
 
 class EngineProfile:
@@ -43,7 +42,7 @@ class EngineProfile:
 
     def read_line(self, raw: RawLine) -> LogLine:
         """Understand a line's prefix. A line that fits no shape keeps its whole text as message."""
-        for shape in self._foreign if " NCCL " in raw.text else self._shapes:
+        for shape in (*self._foreign, *self._shapes) if " NCCL " in raw.text else self._shapes:
             if match := shape.fullmatch(raw.text):
                 return self._understood(raw, match.groupdict())
         return LogLine(stream=raw.stream, at=raw.at, text=raw.text, message=raw.text, transient=raw.transient)
@@ -70,11 +69,11 @@ class EngineProfile:
 
     def counter(self, line: LogLine) -> Counter | None:
         """The progress that a line shows, None if it shows none."""
-        return counters.counter(line.message)
+        return counters.counter(line.message[:LOOKED_AT])
 
     def version(self, line: LogLine) -> str:
         """The engine's version, empty if this line does not tell."""
-        beginning = line.message[:_LOOKED_AT]
+        beginning = line.message[:LOOKED_AT]
         for has, pattern in self._versions:
             if has in beginning and (match := pattern.search(beginning)):
                 return match[1]
@@ -94,7 +93,7 @@ class EngineProfile:
 
     def ready(self, line: LogLine) -> bool:
         """True if the line claims readiness. Only a token proves it."""
-        beginning = line.message[:_LOOKED_AT]
+        beginning = line.message[:LOOKED_AT]
         return any(text in beginning for text in self._ready)
 
 
@@ -121,5 +120,5 @@ def revealed(text: str) -> str:
 
     A wrapper script says nothing of the engine it starts, but the engine's first lines do.
     """
-    beginning = text[:_LOOKED_AT]
+    beginning = text[:LOOKED_AT]
     return next((name for has, name in _REVEALS if has in beginning), "")

@@ -12,6 +12,9 @@ from firstlight.core.vocabulary import Phase, Role
 
 ENGINES = ("vllm", "sglang", "embedded", "generic")
 
+LOOKED_AT = 300
+"""Characters of a message that are looked at: what a line means stands near its beginning, and some are very long."""
+
 
 class LineShape(Record):
     """One shape of a log line: a regular expression for the whole line.

@@ -64,7 +64,7 @@ def exchange(
     """GET a path, or POST a payload to it, and read the reply before the deadline."""
     connection = _Connection(host, port, deadline)
     headers = {"Connection": "close", "Accept": "application/json"}
-    if key:
+    if key.isascii() and key.isprintable() and key:
         headers["Authorization"] = f"Bearer {key}"
     body = None
     if payload is not None:

@@ -23,10 +23,10 @@ from firstlight.core.vocabulary import Phase
 from firstlight.engines import EngineProfile, profile, revealed
 from firstlight.supervise.pace import Pace
 
-SOURCES_MAX = 4096
+SOURCES_MAX = 1024
 """A hostile log may name a new process in every line; beyond this many they share one."""
 
-SPANS_MAX = 10_000
+SPANS_MAX = 2000
 """Spans that are kept; a log that repeats its phases for ever opens no more."""
 
 _DRAFTER_WORK = frozenset({Phase.MODEL_INIT, Phase.WEIGHTS})
@@ -99,15 +99,11 @@ class PhaseTracker:
         A rank lags if its peers have announced more phases than it has, and nobody who waits for all ranks has spoken
         since. Without such a rank it is the phase that began last; one that has ended gives way to a rank's open one.
         """
-        lagging = [source.last for source in self._lagging() if source.last]
-        if lagging:
-            return max(lagging, key=lambda span: span.order).phase
-        newest = max((source for source in self._all() if source.last), key=_order)
-        span = newest.last
-        if span is not None and span.ended is not None:
+        newest = max(self._lagging() or self._all(), key=_order)
+        if newest.rank < 0 and newest.open is None:
             working = [source for source in self._sources.values() if source.rank >= 0 and source.open]
-            span = max(working, key=_order).open if working else span
-        return span.phase if span else Phase.SPAWN
+            newest = max(working, key=_order, default=newest)
+        return newest.last.phase if newest.last else Phase.SPAWN
 
     def phase_of(self, source: str, pid: int = 0) -> Phase | None:
         """The phase of one process, by its pid or else by the engine's word for it; None if the log does not tell.
@@ -262,18 +258,18 @@ class PhaseTracker:
         return any(source.been_through(phase) for source in self._all())
 
     def _lagging(self) -> list[_Source]:
-        """Sources that have announced fewer phases than a peer: one whose name differs only in its digits."""
+        """Of each group of peers (names that differ only in digits) the slowest, if it has announced fewer phases."""
         groups: dict[str, list[_Source]] = {}
         for source in self._sources.values():
             groups.setdefault(_DIGITS.sub("#", source.name), []).append(source)
         alone = [group[0] for group in groups.values() if len(group) == 1]
         passed_on = max((_order(source) for source in [*alone, self._facts]), default=0)
-        return [
-            source
+        slowest = [
+            min(group, key=lambda source: (source.spoken, -_order(source)))
             for group in groups.values()
-            for source in group
-            if source.spoken < max(peer.spoken for peer in group) and _order(source) > passed_on
+            if len({source.spoken for source in group}) > 1
         ]
+        return [source for source in slowest if _order(source) > passed_on]
 
 
 def _order(source: _Source) -> int:

@@ -1,0 +1,108 @@
+"""First errors: the line a person wants to see, and the many that only follow from it."""
+
+import pytest
+
+from firstlight.core.log import LogLine, RawLine
+from firstlight.engines import profile
+
+
+def read(engine: str, text: str) -> LogLine:
+    return profile(engine).read_line(RawLine(stream="stderr", at=1.0, text=text))
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("vllm", "ValueError: Free memory on device (3.2/80 GiB) is less than desired GPU memory utilization"),
+        ("vllm", "  Value error, Total number of attention heads (9) must be divisible by tensor parallel size (2)."),
+        ("vllm", "(EngineCore pid=1) ERROR 11-29 12:45:03 [core.py:9] RuntimeError: CUDA error: an illegal access"),
+        (
+            "vllm",
+            "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): address already in use",
+        ),
+        ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
+        ("vllm", "api_server.py: error: unrecognized arguments: --port-number 3"),
+        ("vllm", "/usr/bin/python3: No module named vllm"),
+        ("vllm", "AssertionError"),
+        ("vllm", "[rank1]: torch.distributed.DistBackendError: NCCL error in: x.cpp:1"),
+        ("vllm", "[rank0]:[E1129 12:42:22.816263866 ProcessGroupNCCL.cpp:616] Watchdog caught collective timeout"),
+        ("sglang", "[2026-11-29 13:50:55 TP0] Not enough memory. Please try to increase --mem-fraction-static."),
+        ("sglang", "[2026-11-29 13:50:55 TP1] Capture cuda graph failed: CUDA error"),
+        (
+            "sglang",
+            "[2026-11-29 13:50:55 TP1] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
+        ),
+        ("embedded", "[firstlight worker rank=0 pid=6] error: model.safetensors is truncated"),
+        ("generic", "Killed"),
+        ("generic", "run.sh: line 7:  4711 Segmentation fault      (core dumped) python server.py"),
+        ("generic", "Fatal Python error: Segmentation fault"),
+        ("generic", "bash: line 1: vllm: command not found"),
+        ("generic", "OSError: [Errno 98] Address already in use"),
+        ("generic", "2026-01-02 03:04:05,678 - server - ERROR - it broke"),
+    ],
+)
+def test_errors(engine: str, text: str) -> None:
+    line = read(engine, text)
+    assert profile(engine).is_error(line)
+    assert not profile(engine).is_consequence(line)
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        (
+            "vllm",
+            "(EngineCore pid=1) INFO 11-29 12:43:26 [shm.py:1] No available shared memory broadcast block found in 60 seconds",
+        ),
+        ("vllm", "(APIServer pid=1) ERROR 11-29 12:43:26 [a.py:1] Waiting for 1 core engine proc(s) to start."),
+        ("vllm", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),
+        ("vllm", "(EngineCore pid=1) ERROR 11-29 12:43:26 [core.py:1] EngineCore failed to start."),
+        ("vllm", "(Worker pid=1) ERROR 11-29 12:43:26 [multiproc.py:1] WorkerProc failed to start."),
+        (
+            "vllm",
+            "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above)",
+        ),
+        (
+            "vllm",
+            "(APIServer pid=1) WARNING 11-29 12:45:03 [s.py:225] [shutdown] force killing sub process VLLM::Worker",
+        ),
+        ("vllm", "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig"),
+        (
+            "vllm",
+            "/x/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 2 leaked semaphore objects",
+        ),
+        ("vllm", "nanobind: leaked 4 instances!"),
+        ("sglang", "[2026-11-29 13:51:00] Received sigquit from a child process. It usually means the child failed."),
+        ("sglang", "[2026-11-29 13:51:00] Subprocess scheduler_0 (pid=1) crashed with exit code -15."),
+        ("sglang", "[2026-11-29 13:51:00 TP0] Scheduler hit an exception: Traceback (most recent call last):"),
+        ("sglang", "[2026-11-29 13:51:00] Ignore import error when loading x: No module named 'cutlass'"),
+        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 was killed by SIGKILL (phase=weights)"),
+        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 exited with code 1"),
+        ("generic", "KeyboardInterrupt"),
+        ("generic", "asyncio.exceptions.CancelledError"),
+    ],
+)
+def test_consequences_are_never_first_errors(engine: str, text: str) -> None:
+    line = read(engine, text)
+    assert profile(engine).is_consequence(line)
+    assert not profile(engine).is_error(line)
+
+
+@pytest.mark.parametrize(
+    ("engine", "text"),
+    [
+        ("vllm", "(APIServer pid=1) ERROR 11-29 12:45:03 [a.py:906] Traceback (most recent call last):"),
+        ("vllm", '(APIServer pid=1) ERROR 11-29 12:45:03 [a.py:906]   File "x.py", line 849, in output_handler'),
+        ("vllm", "(APIServer pid=1) ERROR 11-29 12:45:03 [a.py:906]               ^^^^^^^^^^^^^^"),
+        ("vllm", "(APIServer pid=1) ERROR 11-29 12:45:03 [a.py:906] "),
+        ("vllm", "(APIServer pid=1) WARNING 11-29 12:41:44 [s.py:255] OSError: [Errno 24] Too many open files"),
+        ("vllm", "(APIServer pid=1) INFO 11-29 12:41:44 [s.py:255] Killed nothing"),
+        ("sglang", "  warnings.warn("),
+        ("sglang", "/x/awq.py:53: UserWarning: Only CUDA, HIP and XPU support AWQ currently."),
+        ("generic", "Request aborted by the client"),
+        ("generic", "Handling an Error: gracefully"),
+        ("generic", ""),
+    ],
+)
+def test_neither(engine: str, text: str) -> None:
+    assert not profile(engine).is_error(read(engine, text))
