@@ -4,13 +4,14 @@ from firstlight import __version__, evidence
 from firstlight.attempt.looking import TwoLooks
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle, Host
-from firstlight.core.report import FirstToken, Report
+from firstlight.core.report import FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
 from firstlight.diagnose import state
 from firstlight.supervise.watch import Watch
 
 TAIL_LINES = 20
+PENDING_WORTH_TELLING_S = 2.0
 
 
 def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None) -> Bundle:
@@ -41,14 +42,14 @@ def report_of(
     headline: str = "",
     token: FirstToken | None = None,
     bundle_path: str = "",
-    extra_steps: tuple[str, ...] = (),
 ) -> Report:
     """The report of an attempt that ended, or paused, with `outcome`."""
     statement = state(bundle)
+    looked = bool(bundle.looks)
     return Report(
         run=bundle.run,
         outcome=outcome,
-        headline=headline or statement.headline,
+        headline=headline or "; ".join(filter(None, [statement.headline, port_note(watch)])),
         engine=bundle.engine,
         engine_version=bundle.engine_version,
         command=bundle.command,
@@ -61,14 +62,33 @@ def report_of(
         first_token=token,
         completion=watch.questions.completion.text if watch.questions.completion else "",
         timeline=bundle.timeline,
-        processes=statement.processes,
+        processes=statement.processes if looked else _listed(watch),
         exits=bundle.exits,
         findings=statement.findings,
         gaps=bundle.gaps + tuple(gap for look in bundle.looks[-1:] for gap in look.gaps),
         first_error=watch.first_error,
         log_tail=tuple(watch.lines)[-TAIL_LINES:],
         bundle=bundle_path,
-        next_steps=(*statement.next_steps, *extra_steps),
+        next_steps=() if outcome in {Outcome.SERVING, Outcome.INTERRUPTED} else statement.next_steps,
+    )
+
+
+def _listed(watch: Watch) -> tuple[ReportedProcess, ...]:
+    """The server's processes as the last sample had them, for a report without a look."""
+    return tuple(
+        ReportedProcess(
+            pid=row.pid,
+            name=row.name,
+            role=row.role,
+            rank=row.rank,
+            label=row.label,
+            state=row.state,
+            cpu_percent=round(row.cpu_percent, 1),
+            memory_bytes=row.memory_bytes,
+            doing="",
+            phase=row.phase,
+        )
+        for row in watch.rows
     )
 
 
@@ -115,11 +135,9 @@ def _exited(watch: Watch) -> str:
 
 def port_note(watch: Watch) -> str:
     """What the port says while the server is stalled; empty if nothing was asked yet."""
-    if watch.serving:
+    first = watch.questions.first
+    if watch.serving or not (first.pending_s or first.last):
         return ""
-    pending_s = watch.questions.first.pending_s
-    if pending_s >= 2:
-        return (
-            f"port {watch.port} is open, and a request for one token has been without an answer for {pending_s:.0f} s"
-        )
-    return watch.questions.first.last.what if watch.questions.first.last else ""
+    if first.pending_s >= PENDING_WORTH_TELLING_S:
+        return f"port {watch.port} is open, but a request for one token has had no answer for {first.pending_s:.0f} s"
+    return first.last.what if first.last else ""

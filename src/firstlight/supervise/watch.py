@@ -43,6 +43,8 @@ from firstlight.supervise.verify import AnswerKind
 
 LINES_KEPT = 2000
 SAMPLE_EVERY_S = 1.0
+VERIFY_AFTER_S = 1.0
+"""A question that has been out for so long is a phase of its own; most are answered sooner."""
 
 
 class Target(Protocol):
@@ -103,7 +105,7 @@ class Watch:
         self._started = clock.monotonic()
         self._motion = Motion.MOVING
         self._samples: dict[ProcessId, ProcessSample] = {}
-        self._rates: dict[ProcessId, ProcessRow] = {}
+        self._rows: dict[ProcessId, ProcessRow] = {}
         self._new_text = self._counter_moved = False
         self._next_sample = 0.0
         self._gaps: set[Gap] = set()
@@ -126,6 +128,11 @@ class Watch:
     @property
     def gaps(self) -> tuple[Gap, ...]:
         return tuple(sorted(self._gaps, key=lambda gap: (gap.pid, gap.what)))
+
+    @property
+    def rows(self) -> tuple[ProcessRow, ...]:
+        """Every process as the last sample had it."""
+        return tuple(self._rows.values())
 
     @property
     def url(self) -> str:
@@ -163,7 +170,7 @@ class Watch:
 
     def confirm(self, confirmation: Confirmation) -> list[Event]:
         """Tell liveness what two looks showed."""
-        self.judgement = self._liveness.confirm(confirmation, self._clock.monotonic())
+        self.judgement = self._liveness.confirm(confirmation)
         return list(self._motion_events())
 
     def drain_logs(self) -> list[Event]:
@@ -306,6 +313,8 @@ class Watch:
         port = 0 if self.serving else self._open_port()
         if port and self.phases.phase not in {Phase.HTTP_BIND, Phase.VERIFY}:
             yield from self._phase_events(self.phases.enter(Phase.HTTP_BIND, self._clock.wall()))
+        if self._first_token_is_due(port):
+            yield from self._phase_events(self.phases.enter(Phase.VERIFY, self._clock.wall()))
         before = self.questions.first.last
         answer = self.questions.poll(port)
         if answer is None:
@@ -315,6 +324,12 @@ class Watch:
             yield TokenVerified(**self.stamp(), token=answer.token)
         elif before is None or before.kind != answer.kind:
             yield Verifying(**self.stamp(), url=self.url, what=answer.what)
+
+    def _first_token_is_due(self, port: int) -> bool:
+        """Whether the server took the question and has not said that it is not ready."""
+        first = self.questions.first
+        refused = first.last is not None and first.last.kind in {AnswerKind.NOT_READY, AnswerKind.REFUSED}
+        return bool(port) and first.pending_s >= VERIFY_AFTER_S and not refused and self.phases.phase != Phase.VERIFY
 
     def _open_port(self) -> int:
         """The port that the server itself listens on, 0 if it does not yet. Another's port does not count."""
@@ -333,7 +348,7 @@ class Watch:
             if process is not None:
                 rows[id_] = self._row(process, sample, self._samples.get(id_), measurement.interval_s)
         self._samples = dict(measurement.samples)
-        self._rates = rows
+        self._rows = rows
 
     def _row(
         self, process: Process, sample: ProcessSample, before: ProcessSample | None, interval_s: float
@@ -368,7 +383,7 @@ class Watch:
             quiet_s=self.judgement.quiet_s,
             threshold_s=self.judgement.threshold_s,
             timeline=self.phases.timeline,
-            rows=tuple(self._rates.values()),
+            rows=self.rows,
             now=self._clock.wall(),
             last_log=last[:300],
             counter=self.phases.counter,
