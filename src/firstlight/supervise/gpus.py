@@ -94,6 +94,11 @@ class GpuReader:
             self._last = _gap(GapReason.TIMED_OUT, f"the driver has not answered for {STALE_AFTER_S:.0f} s or more")
         return self._last
 
+    @property
+    def helper_pid(self) -> int:
+        """The helper's pid, 0 if there is none."""
+        return self._helper.pid if self._helper else 0
+
     def close(self) -> None:
         """Kill the helper. One that hangs in the driver is left to the kernel, which ends it with the call."""
         if self._helper is None:
@@ -106,7 +111,7 @@ class GpuReader:
         self._helper = None
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "firstlight.supervise.gpu_reader", str(READ_EVERY_S)]
+        command = [sys.executable, "-P", "-m", "firstlight.supervise.gpu_reader", str(READ_EVERY_S)]
         try:
             self._helper = subprocess.Popen(
                 command,

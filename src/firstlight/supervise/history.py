@@ -79,6 +79,10 @@ def major_minor(version: str) -> str:
     return ".".join(version.partition("+")[0].split(".")[:2])
 
 
+class _TooNew(Exception):
+    """The file has a layout that this firstlight does not know."""
+
+
 class History:
     """The history file. No method raises for what the disk does, and none takes much longer than `patience_s`."""
 
@@ -114,6 +118,8 @@ class History:
         def run() -> None:
             try:
                 outcome.append(work())
+            except _TooNew as error:
+                outcome.append(_gap(GapReason.NOT_SUPPORTED, f"{self._path}: {error}"))
             except (sqlite3.Error, OSError) as error:
                 outcome.append(_gap(GapReason.FAILED, f"{self._path}: {error}"))
 
@@ -153,7 +159,7 @@ class History:
         try:
             (version,) = database.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
-                raise sqlite3.NotSupportedError(f"written by a newer firstlight (history version {version})")
+                raise _TooNew(f"written by a newer firstlight (history version {version})")
             yield database
         finally:
             database.close()
@@ -162,7 +168,7 @@ class History:
 def _understood(row: tuple[str, str, str, str, float, float, int, float]) -> Learnt | None:
     """The row as a record; None for a phase of another firstlight, or numbers that nobody measured."""
     machine, engine, version, phase, quiet_s, duration_s, starts, at = row
-    if phase not in set(Phase) or not all(math.isfinite(s) and s >= 0 for s in (quiet_s, duration_s)):
+    if phase not in set(Phase) or not all(_is_duration(seconds) for seconds in (quiet_s, duration_s)):
         return None
     need = Need(quiet_s=quiet_s, duration_s=duration_s)
     return Learnt(
@@ -174,6 +180,10 @@ def _understood(row: tuple[str, str, str, str, float, float, int, float]) -> Lea
         good_starts=starts,
         at=at,
     )
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value) and value >= 0
 
 
 def _gap(reason: GapReason, detail: str) -> Gap:
