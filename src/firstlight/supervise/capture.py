@@ -23,8 +23,11 @@ STILL_S = 0.5
 
 _SEGMENT_BYTES = 4 * LINE_CHARS + 4096
 """Enough bytes for the longest line, four a character, with some escapes among them; more is not kept."""
-_ENDS = re.compile(rb"\r*\n|\r+(?=[^\n])")
-"""End of a line, or return to its start. A return at the very end of the data may still become either."""
+_ENDS = re.compile(rb"\n|\r\r*\n|\r\r*(?=[^\n])")
+"""End of a line, or return to its start. A return at the very end of the data may still become either.
+
+Every branch begins with a plain character, by which the search is some ten times faster.
+"""
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]?"  # CSI: colours, cursor moves, erasures; a cut one ends with the line
     r"|\x9b[0-?]*[ -/]*[@-~]?"

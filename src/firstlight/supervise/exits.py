@@ -20,6 +20,7 @@ from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
 from firstlight.supervise.oom import OomWatch
 
+TICK_S = 60.0
 STATUS_WAIT_S = 1.0
 """How long a death may wait for its status: for its parent to reap it, or the guard to report."""
 
@@ -88,8 +89,9 @@ class ExitWatch:
         self._deaths: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
         self._told: dict[ProcessId, int] = {}
         self._epoll = select.epoll()
+        self._closing = os.eventfd(0, os.EFD_CLOEXEC)
+        self._epoll.register(self._closing, select.EPOLLIN)
         self._oom = OomWatch(clock)
-        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._wait_for_deaths, name="firstlight: exits", daemon=True)
         self._thread.start()
 
@@ -140,17 +142,20 @@ class ExitWatch:
 
     def close(self) -> None:
         """Stop watching."""
-        self._closing.set()
+        os.eventfd_write(self._closing, 1)
         self._thread.join(timeout=2.0)
         self._epoll.close()
+        os.close(self._closing)
         for watched in self._watched.values():
             if watched.pidfd >= 0:
                 os.close(watched.pidfd)
         self._watched.clear()
 
     def _wait_for_deaths(self) -> None:
-        while not self._closing.is_set():
-            for fd, _ in self._epoll.poll(1.0):
+        while True:
+            for fd, _ in self._epoll.poll(TICK_S):
+                if fd == self._closing:
+                    return
                 self._deaths.put((fd, self._clock.wall()))
 
     def _buried(self, watched: _Watched, at: float) -> None:

@@ -57,7 +57,7 @@ class ShmWatch:
         self._clock = clock
         self._folder = folder
         self._before = self._segments()
-        self._owned: set[Segment] = set()
+        self.owned: set[Segment] = set()
         self._unclaimed: set[Segment] = set()
         self._next_look = 0.0
         self._pause_s = FIRST_LOOK_S
@@ -65,10 +65,10 @@ class ShmWatch:
 
     def note(self, processes: Iterable[Process]) -> None:
         """See which new segments these processes use. Cheap: maps are only read while there is one to claim."""
-        unclaimed = self._segments() - self._before - self._owned
+        unclaimed = self._segments() - self._before - self.owned
         for names in self._reader.answers().values():
-            self._owned |= {segment for segment in unclaimed if segment.name in names}
-        unclaimed -= self._owned
+            self.owned |= {segment for segment in unclaimed if segment.name in names}
+        unclaimed -= self.owned
         now = self._clock.monotonic()
         if unclaimed - self._unclaimed:
             self._pause_s, self._next_look = FIRST_LOOK_S, now
@@ -82,9 +82,9 @@ class ShmWatch:
     def remove(self) -> Swept:
         """Sweep up after the server's processes are gone."""
         for names in self._reader.answers(LAST_LOOK_S / 3).values():
-            self._owned |= {segment for segment in self._unclaimed if segment.name in names}
+            self.owned |= {segment for segment in self._unclaimed if segment.name in names}
         new = self._segments() - self._before
-        owned, maybe = new & self._owned, {s for s in new - self._owned if s.name.startswith(KNOWN_KINDS)}
+        owned, maybe = new & self.owned, {s for s in new - self.owned if s.name.startswith(KNOWN_KINDS)}
         if not owned and not maybe:
             return Swept((), ())
         in_use = self._used_by_anybody()

@@ -107,7 +107,6 @@ class ProcessTree:
         now = self._clock.monotonic()
         pids = set(procfs.pids())
         gone = self._drop_gone()
-        self._led = self._sessions_and_groups() - self._not_led
         appeared = self._adopt(self._newcomers(pids, now), now)
         gone += [id_ for id_ in appeared if id_ not in self._members]
         changed = self._read_titles(now, wait_s=TITLES_WAIT_S if appeared else 0.0)
@@ -149,6 +148,7 @@ class ProcessTree:
         appeared: list[ProcessId] = []
         waiting = newcomers
         while True:
+            self._led = self._sessions_and_groups() - self._not_led
             mine = [stat for stat in waiting if self._belongs(stat)]
             if not mine:
                 break
@@ -160,7 +160,7 @@ class ProcessTree:
         return sorted(appeared, key=lambda id_: (id_.started, id_.pid))
 
     def _belongs(self, stat: procfs.Stat) -> bool:
-        if stat.pid in self._reapers:
+        if stat.pid in self._reapers or stat.id in self._remembered:  # a zombie may stay on for long
             return False
         if stat.id == self.root or stat.ppid in self._by_pid or stat.ppid in self._reapers:
             return True
