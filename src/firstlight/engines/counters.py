@@ -17,7 +17,8 @@ _SIZES = re.compile(
     r"(?P<total>\d+(?:\.\d+)?) ?(?P<total_scale>[KMGT]i?)B\b"
 )
 _COUNTS = re.compile(
-    r"(?<![\w./-])(?P<done>\d+) ?(?:/|of) ?(?P<total>\d+) (?P<unit>shards|files|layers|tensors|batches|graphs)(?![\w-])"
+    r"(?<![\w./-])(?P<done>\d+) ?(?:/|of) ?(?P<total>\d+) "
+    r"(?P<unit>shards|files|layers|tensors|batches|graphs)(?![\w-])"
 )
 _OWN = re.compile(r"progress phase=\w+ done=(?P<done>\d+) total=(?P<total>\d+) unit=(?P<unit>\w+)")
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from firstlight.core.log import Counter, LogLine, PhaseMark, RawLine
 from firstlight.core.server import ServerCommand
@@ -112,7 +112,9 @@ def profile_for(command: ServerCommand) -> EngineProfile:
     return profile(command.engine, layout(command))
 
 
-_REVEALS = tuple((text, name) for name in ENGINES for text in table(name).reveals)
+@cache
+def _reveals() -> tuple[tuple[str, str], ...]:
+    return tuple((text, name) for name in ENGINES for text in table(name).reveals)
 
 
 def revealed(text: str) -> str:
@@ -121,4 +123,4 @@ def revealed(text: str) -> str:
     A wrapper script says nothing of the engine it starts, but the engine's first lines do.
     """
     beginning = text[:LOOKED_AT]
-    return next((name for has, name in _REVEALS if has in beginning), "")
+    return next((name for has, name in _reveals() if has in beginning), "")

@@ -18,7 +18,7 @@ def read(engine: str, text: str) -> LogLine:
         ("vllm", "(EngineCore pid=1) ERROR 11-29 12:45:03 [core.py:9] RuntimeError: CUDA error: an illegal access"),
         (
             "vllm",
-            "ERROR:    [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000): address already in use",
+            "ERROR:    [Errno 98] error while attempting to bind on address ('::1', 80): address already in use",
         ),
         ("vllm", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"),
         ("vllm", "api_server.py: error: unrecognized arguments: --port-number 3"),
@@ -52,7 +52,7 @@ def test_errors(engine: str, text: str) -> None:
     [
         (
             "vllm",
-            "(EngineCore pid=1) INFO 11-29 12:43:26 [shm.py:1] No available shared memory broadcast block found in 60 seconds",
+            "(EngineCore pid=1) INFO 11-29 12:43:26 [shm.py:1] No available shared memory broadcast block found",
         ),
         ("vllm", "(APIServer pid=1) ERROR 11-29 12:43:26 [a.py:1] Waiting for 1 core engine proc(s) to start."),
         ("vllm", "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}"),
@@ -69,7 +69,7 @@ def test_errors(engine: str, text: str) -> None:
         ("vllm", "pydantic_core._pydantic_core.ValidationError: 1 validation error for VllmConfig"),
         (
             "vllm",
-            "/x/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 2 leaked semaphore objects",
+            "/x/resource_tracker.py:254: UserWarning: resource_tracker: There appear to be 2 leaked semaphores",
         ),
         ("vllm", "nanobind: leaked 4 instances!"),
         ("sglang", "[2026-11-29 13:51:00] Received sigquit from a child process. It usually means the child failed."),

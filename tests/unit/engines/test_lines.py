@@ -102,7 +102,7 @@ def read(engine: str, text: str) -> LogLine:
         ),
     ],
 )
-def test_prefixes(engine: str, text: str, source: str, pid: int, rank: int, level: str, message: str) -> None:
+def test_prefixes(*, engine: str, text: str, source: str, pid: int, rank: int, level: str, message: str) -> None:
     line = read(engine, text)
     assert (line.source, line.pid, line.rank, line.level, line.message) == (source, pid, rank, level, message)
     assert line.text == text
@@ -177,5 +177,5 @@ def test_first_lines_that_give_an_engine_away(text: str, engine: str) -> None:
 
 
 def test_an_unknown_engine_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'tgi'.*vllm, sglang, embedded, generic"):
+    with pytest.raises(ValueError, match=r"'tgi'.*vllm, sglang, embedded, generic"):
         profile("tgi")
