@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from firstlight.core.server import ServerCommand
-from firstlight.engines.options import Options, config_options, number, positional, read_options, word
+from firstlight.engines.options import Options, config_options, number, positional, read_options, whole, word
 from firstlight.engines.ranks import Sizes
 from firstlight.engines.table import ENGINES, EngineTable, Program, table
 from firstlight.engines.words import assignments, find_launch, shell_commands, split_environment
@@ -95,8 +95,8 @@ def _address(launch: _Launch, options: Options, env: Mapping[str, str]) -> tuple
 
 def _generic_port(words: tuple[str, ...], env: Mapping[str, str]) -> int:
     """From a variable PORT in front of the command, or from what its program is known to do."""
-    if env.get("PORT", "").isdecimal():
-        return int(env["PORT"])
+    if told := whole(env.get("PORT", "")):
+        return told
     for program in table("generic").programs:
         if found := find_launch(words, program.launch):
             return _positional_port(words[found.arguments :], program)
@@ -104,8 +104,7 @@ def _generic_port(words: tuple[str, ...], env: Mapping[str, str]) -> int:
 
 
 def _positional_port(arguments: tuple[str, ...], program: Program) -> int:
-    first = positional(arguments)
-    return int(first) if program.positional and first.isdecimal() else program.port
+    return (whole(positional(arguments)) if program.positional else 0) or program.port
 
 
 def _reachable(host: str) -> str:
@@ -144,5 +143,5 @@ def _launcher_ranks(words: tuple[str, ...]) -> int:
         name, equals, value = text.partition("=")
         if name in _LAUNCHER_RANKS:
             value = value if equals else (words[index + 1] if index + 1 < len(words) else "")
-            return int(value) if value.isdecimal() else 0
+            return whole(value)
     return 0

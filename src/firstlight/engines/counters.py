@@ -9,18 +9,18 @@ _SCALE |= {"Ti": 2.0**40}
 
 _BAR = re.compile(
     r"(?P<description>[^%|]{0,200}?)(?:\d{1,3})%(?: Completed)? ?\|(?:[^|]*\|)? *"
-    r"(?P<done>\d+(?:\.\d+)?)(?P<done_scale>[kKMGT]?)/(?P<total>\d+(?:\.\d+)?)(?P<total_scale>[kKMGT]?) "
+    r"(?P<done>\d{1,15}(?:\.\d+)?)(?P<done_scale>[kKMGT]?)/(?P<total>\d{1,15}(?:\.\d+)?)(?P<total_scale>[kKMGT]?) "
     r"\[[^,\]]*(?:, *(?P<rate>[^\],]*))?"
 )
 _SIZES = re.compile(
-    r"(?<![\w./-])(?P<done>\d+(?:\.\d+)?) ?(?:(?P<done_scale>[KMGT]?i?)B)? ?/ ?"
-    r"(?P<total>\d+(?:\.\d+)?) ?(?P<total_scale>[KMGT]i?)B\b"
+    r"(?<![\w./-])(?P<done>\d{1,15}(?:\.\d+)?) ?(?:(?P<done_scale>[KMGT]?i?)B)? ?/ ?"
+    r"(?P<total>\d{1,15}(?:\.\d+)?) ?(?P<total_scale>[KMGT]i?)B\b"
 )
 _COUNTS = re.compile(
-    r"(?<![\w./-])(?P<done>\d+) ?(?:/|of) ?(?P<total>\d+) "
+    r"(?<![\w./-])(?P<done>\d{1,15}) ?(?:/|of) ?(?P<total>\d{1,15}) "
     r"(?P<unit>shards|files|layers|tensors|batches|graphs)(?![\w-])"
 )
-_OWN = re.compile(r"progress phase=\w+ done=(?P<done>\d+) total=(?P<total>\d+) unit=(?P<unit>\w+)")
+_OWN = re.compile(r"progress phase=\w+ done=(?P<done>\d{1,15}) total=(?P<total>\d{1,15}) unit=(?P<unit>\w+)")
 
 _UNITS = (
     ("shard", "shards"),

@@ -60,7 +60,12 @@ def number(options: Options, key: str, default: int) -> int:
     values = options.get(key)
     if values is None:
         return default
-    return int(values[0]) if values and values[0].isascii() and values[0].isdecimal() else 0
+    return whole(values[0]) if values else 0
+
+
+def whole(text: str) -> int:
+    """A whole number of at most nine digits, 0 for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
 
 
 def word(options: Options, key: str) -> str:

@@ -18,8 +18,8 @@ class Sizes(NamedTuple):
 
 UNKNOWN = Sizes()
 
-_PART = re.compile(r"([A-Z]+)(\d+)")
-_NUMBERED = re.compile(r"VllmWorker-(\d+)")
+_PART = re.compile(r"([A-Z]+)(\d{1,6})")
+_NUMBERED = re.compile(r"VllmWorker-(\d{1,6})")
 
 
 @lru_cache(maxsize=4096)
