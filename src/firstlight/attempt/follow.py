@@ -8,13 +8,10 @@ from firstlight import evidence
 from firstlight.attempt.looking import Looking, TwoLooks, confirmation
 from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
-from firstlight.attempt.verdict import (
-    bundle_of,
-    headline_of,
-    report_of,
-)
+from firstlight.attempt.verdict import bundle_of, report_of, with_step
 from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, Looked, Stopped, Stopping, TokenVerified, Verdict
+from firstlight.core.gap import Gap
 from firstlight.core.process import Process
 from firstlight.core.record import to_json
 from firstlight.core.report import FirstToken, Report
@@ -27,6 +24,10 @@ from firstlight.supervise.watch import Watch
 
 TICK_S = 0.25
 VIEW_EVERY_S = 1.0
+ORPHANS_GRACE_S = 3.0
+"""Ranks of a server whose first process has ended usually follow within a second or two."""
+ORPHANS_WAIT_S = 45.0
+ORPHANS_WHY = "the server's first process has ended, and others of it live on"
 
 
 class Ending(Protocol):
@@ -69,15 +70,17 @@ class Attempt:
         self._since = scene.clock.wall()
         self._motion = Motion.MOVING
         self._next_view = 0.0
+        self._gaps: list[Gap] = []
+        self._root_gone_at = 0.0
 
     def run(self) -> Report:
         """Follow the server until there is nothing more to follow, or the user wants no more."""
         while True:
             self.publish(self.watch.tick())
             self._look_if_wanted()
-            report = self._verdict()
-            if report is not None:
-                return self._end(report)
+            outcome = self._final_outcome()
+            if outcome is not None:
+                return self._end(outcome)
             self._show()
             self._clock.sleep(TICK_S)
 
@@ -90,39 +93,38 @@ class Attempt:
             self._journal.write(event)
             self._observer.event(event)
         for gap in self._journal.take_gaps():
+            self._gaps.append(gap)
             self._observer.event(GapNoted(**self.watch.stamp(), gap=gap))
 
     # Looking deeper
 
     def _look_if_wanted(self) -> None:
-        if self.watch.judgement.wants_look and not self._looking.running:
+        if self.watch.judgement.wants_look:
             self._looking.begin(self.watch.judgement.why, self.watch.port)
         looks = self._looking.poll()
         if looks is None:
             return
         self._looks = looks
-        self.publish(self.watch.confirm(confirmation(looks.difference)))
         self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
+        self.publish(self.watch.confirm(confirmation(looks.difference)))
 
     # Deciding
 
-    def _verdict(self) -> Report | None:
-        """The report that ends the attempt, or None to go on. A verdict that does not end it is only published."""
+    def _final_outcome(self) -> Outcome | None:
+        """The outcome that ends the attempt, or None to go on. One that does not end it is published."""
         if self._interrupts.count:
-            return self._report(self._said or Outcome.INTERRUPTED)
+            return self._said or Outcome.INTERRUPTED
         outcome = self._outcome()
-        if outcome is None:
-            return None
-        if self._ends(outcome):
-            return self._report(outcome)
-        if outcome != self._said:
-            self._said = outcome
+        if outcome is not None and self._ends(outcome):
+            return outcome
+        if outcome is not None and outcome != self._said:
             self.publish([Verdict(**self.watch.stamp(), report=self._report(outcome))])
+        self._said = outcome
         return None
 
     def _outcome(self) -> Outcome | None:
         if self.watch.root_gone:
-            return Outcome.EXITED
+            return Outcome.EXITED if self._orphans_seen() else None
         if self.watch.judgement.motion == Motion.STALLED and self._options.on_stall != OnStall.WAIT:
             return Outcome.STALLED
         if self.watch.serving:
@@ -140,19 +142,24 @@ class Attempt:
             return True
         return self._options.stay != Stay.STAY
 
+    def _orphans_seen(self) -> bool:
+        """Whether those who outlived the server's first process are gone too, or have been looked at.
+
+        A rank that waits for the dead is the other half of the story, so it is seen before it is ended.
+        """
+        now = self._clock.monotonic()
+        self._root_gone_at = self._root_gone_at or now
+        looked = self._looks is not None and self._looks.why == ORPHANS_WHY
+        if not self.watch.processes or looked or now - self._root_gone_at > ORPHANS_WAIT_S:
+            return True
+        if now - self._root_gone_at >= ORPHANS_GRACE_S:
+            self._looking.begin(ORPHANS_WHY, self.watch.port)
+        return False
+
     def _report(self, outcome: Outcome) -> Report:
-        if outcome == Outcome.EXITED:
-            self.publish(self.watch.drain_logs())
-        bundle = bundle_of(self.watch, self._folder.id, self._host, self._looks)
+        bundle = bundle_of(self.watch, self._folder.id, self._host, self._looks, tuple(self._gaps))
         path = self._write_bundle(bundle) if outcome not in {Outcome.SERVING, Outcome.INTERRUPTED} else ""
-        return report_of(
-            self.watch,
-            bundle,
-            outcome,
-            headline=headline_of(self.watch, outcome),
-            token=self._token,
-            bundle_path=path,
-        )
+        return report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path)
 
     def _write_bundle(self, bundle: Bundle) -> str:
         self._bundles += 1
@@ -160,20 +167,29 @@ class Attempt:
 
     # Ending
 
-    def _end(self, report: Report) -> Report:
-        """Stop or release the server, then say the verdict as the last event."""
-        if self._options.stay == Stay.KEEP and not self._interrupts.count and not self.watch.root_gone:
+    def _end(self, outcome: Outcome) -> Report:
+        """Stop or release the server, then say the verdict as the last event.
+
+        A server that ended by itself has its last words still on the way; they are waited for before the report.
+        """
+        kept = self._options.stay == Stay.KEEP and not self._interrupts.count and outcome != Outcome.EXITED
+        report = None if outcome == Outcome.EXITED else self._report(outcome)
+        if kept:
             self._ending.release()
-        else:
-            self._stop(report)
+        elif not self.watch.attached:
+            self._stop(outcome)
+        report = report or self._report(outcome)
+        if kept or (self.watch.attached and outcome != Outcome.EXITED):
+            report = with_step(report, f"The server runs on: `firstlight attach {report.server}` watches it")
         self._folder.write("report.json", to_json(report))
         self.publish([Verdict(**self.watch.stamp(), report=report)])
         self._write_state(report.outcome)
+        self._journal.close()
         return report
 
-    def _stop(self, report: Report) -> None:
-        self.publish([Stopping(**self.watch.stamp(), why=str(report.outcome))])
-        self._write_state(report.outcome)
+    def _stop(self, outcome: Outcome) -> None:
+        self.publish([Stopping(**self.watch.stamp(), why=str(outcome))])
+        self._write_state(outcome)
         grace_s = 0.0 if self._interrupts.count > 1 else self._options.grace_s
         result = self._ending.stop(grace_s)
         self.publish(self.watch.drain_logs())

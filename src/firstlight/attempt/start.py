@@ -59,8 +59,8 @@ class _Ours:
 
     def stop(self, grace_s: float) -> StopResult:
         result = self._server.stop(grace_s)
-        swept = self._shm.remove()
-        return result._replace(left=(*result.left, *(f"/dev/shm/{name}" for name in swept.left)))
+        self._shm.remove()
+        return result
 
     def release(self) -> bool:
         return self._server.release()
@@ -95,14 +95,15 @@ def _follow(
                 canary_s=options.canary_s,
             ),
             clock=clock,
+            attached=isinstance(target, Attached),
         )
         attempt = Attempt(watch, ending, folder, scene)
-        attempt.publish([_started(watch, folder, attached=isinstance(target, Attached))])
+        attempt.publish([_started(watch, folder)])
         attempt.publish([GapNoted(**watch.stamp(), gap=gap) for gap in target.gaps])
         return attempt.run()
 
 
-def _started(watch: Watch, folder: RunFolder, *, attached: bool) -> Started:
+def _started(watch: Watch, folder: RunFolder) -> Started:
     command = watch.command
     return Started(
         **watch.stamp(),
@@ -112,5 +113,5 @@ def _started(watch: Watch, folder: RunFolder, *, attached: bool) -> Started:
         pid=watch.target.root.pid,
         url=watch.url,
         folder=str(folder.path),
-        attached=attached,
+        attached=watch.attached,
     )

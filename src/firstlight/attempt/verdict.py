@@ -1,9 +1,12 @@
 """From what the watcher knows to the report. Pure: records in, a record out."""
 
+import msgspec
+
 from firstlight import __version__, evidence
 from firstlight.attempt.looking import TwoLooks
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle, Host
+from firstlight.core.gap import Gap
 from firstlight.core.report import FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
@@ -14,7 +17,7 @@ TAIL_LINES = 20
 PENDING_WORTH_TELLING_S = 2.0
 
 
-def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None) -> Bundle:
+def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: tuple[Gap, ...]) -> Bundle:
     """Everything that was seen until now, as one bundle."""
     return Bundle(
         made_by=f"firstlight {__version__}",
@@ -30,7 +33,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None) -> Bun
         looks=(looks.first, looks.second) if looks else (),
         exits=tuple(watch.exits),
         logs=evidence.tails(watch.lines, watch.profile.is_error),
-        gaps=watch.gaps,
+        gaps=watch.gaps + gaps,
     )
 
 
@@ -39,7 +42,6 @@ def report_of(
     bundle: Bundle,
     outcome: Outcome,
     *,
-    headline: str = "",
     token: FirstToken | None = None,
     bundle_path: str = "",
 ) -> Report:
@@ -49,7 +51,8 @@ def report_of(
     return Report(
         run=bundle.run,
         outcome=outcome,
-        headline=headline or "; ".join(filter(None, [statement.headline, port_note(watch)])),
+        headline=headline_of(watch, outcome) or "; ".join(filter(None, [statement.headline, port_note(watch)])),
+        server=watch.target.root.pid,
         engine=bundle.engine,
         engine_version=bundle.engine_version,
         command=bundle.command,
@@ -69,7 +72,7 @@ def report_of(
         first_error=watch.first_error,
         log_tail=tuple(watch.lines)[-TAIL_LINES:],
         bundle=bundle_path,
-        next_steps=() if outcome in {Outcome.SERVING, Outcome.INTERRUPTED} else statement.next_steps,
+        next_steps=statement.next_steps if looked and outcome != Outcome.SERVING else (),
     )
 
 
@@ -90,6 +93,11 @@ def _listed(watch: Watch) -> tuple[ReportedProcess, ...]:
         )
         for row in watch.rows
     )
+
+
+def with_step(report: Report, step: str) -> Report:
+    """The report with one more thing that can be done next."""
+    return msgspec.structs.replace(report, next_steps=(*report.next_steps, step))
 
 
 def headline_of(watch: Watch, outcome: Outcome) -> str:
@@ -115,6 +123,8 @@ def _serving(watch: Watch) -> str:
     if last is None or last.token is None:
         return "the server is serving"
     token = last.token
+    if watch.attached:
+        return f"first light: {token.model} answered at {watch.url}"
     return f"first light after {token.after_launch_s:.1f} s: {token.model} answered at {watch.url}"
 
 

@@ -82,6 +82,7 @@ class Watch:
         history: History,
         questions: Questions,
         clock: Clock,
+        attached: bool = False,
     ) -> None:
         self.target = target
         self.command = command
@@ -89,6 +90,7 @@ class Watch:
         self.lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
         self.first_error: LogLine | None = None
         self.questions = questions
+        self.attached = attached
         self.judgement: Judgement = liveness.initial()
         self.port = command.port
         self.in_flight: int | Gap = 0
