@@ -77,9 +77,12 @@ def word(options: Options, key: str) -> str:
 def config_options(path: str, names: Mapping[str, Sequence[str]]) -> Options:
     """What a YAML file of options says, as far as it is flat: `key: value`, `key: [a, b]`, `key:` with `- a` below.
 
-    Empty if the file cannot be read; nested parts are passed over.
+    Empty if it is not a regular file (opening a FIFO would wait for its writer) or cannot be read; nested parts are
+    passed over.
     """
     try:
+        if not Path(path).is_file():
+            return {}
         with Path(path).open("rb") as file:
             text = file.read(CONFIG_BYTES_MAX).decode(errors="replace")
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Who a process is, from the title it gave itself and the program it runs. Pure: reads nothing.
 
 Titles are those of setproctitle (vLLM >= 0.10, SGLang all versions read); where a process has none yet, as between
-fork and renaming, it is an unnamed helper until it is asked again.
+fork and renaming, it is "multiprocessing child" until it is asked again.
 """
 
 import re

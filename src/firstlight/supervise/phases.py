@@ -31,6 +31,7 @@ SPANS_MAX = 2000
 
 _DRAFTER_WORK = frozenset({Phase.MODEL_INIT, Phase.WEIGHTS})
 _DIGITS = re.compile(r"\d+")
+_COPY = re.compile(r"DP\d+")
 
 
 class PhaseChange(NamedTuple):
@@ -85,7 +86,6 @@ class PhaseTracker:
         self._launch = _Source("", -1)
         self._facts = _Source("", -1)
         self._sources: dict[int | str, _Source] = {}
-        self._pid_of: dict[str, int] = {}
         self._order = 0
         self._spans = 0
         self._began(self._launch, Phase.SPAWN, started)
@@ -110,9 +110,10 @@ class PhaseTracker:
 
         Where the log names no process at all (SGLang on one GPU), all speak as one.
         """
-        known = self._sources.get(pid) or self._sources.get(self._pid_of.get(source, 0))
+        known = self._sources.get(pid)
         if known is None and source:
-            known = self._sources.get(source) or (None if self._first_rank() else self._sources.get(""))
+            named = (each for each in self._sources.values() if each.name == source)
+            known = next(named, None) or (None if self._first_rank() else self._sources.get(""))
         return known.last.phase if known and known.last else None
 
     @property
@@ -212,9 +213,9 @@ class PhaseTracker:
                 yield from self._close(source, mark.at, mark.text)
 
     def _end(self, source: _Source, mark: PhaseMark) -> Iterator[PhaseChange]:
-        """End a phase of a source; what a process without a rank says holds for all ranks."""
+        """End a phase of a source; without a rank of its own it speaks for every rank of its data-parallel copy."""
         for each in [source] if source.rank >= 0 else [source, *self._sources.values()]:
-            if each.open and each.open.phase is mark.phase:
+            if each.open and each.open.phase is mark.phase and _copy(source) in {"", _copy(each)}:
                 yield from self._close(each, mark.at, mark.text)
 
     def _close(self, source: _Source, at: float, text: str) -> Iterator[PhaseChange]:
@@ -235,8 +236,6 @@ class PhaseTracker:
         if mark.source and source.name != name:
             # multiprocessing's own name gives way to the title the process takes ("VllmWorker-0" to "Worker_TP0").
             source.name, source.rank = name, mark.rank
-        if mark.pid:
-            self._pid_of[name] = mark.pid
         return source
 
     def _known(self, key: int | str, name: str, rank: int) -> _Source:
@@ -270,6 +269,12 @@ class PhaseTracker:
             if len({source.spoken for source in group}) > 1
         ]
         return [source for source in slowest if _order(source) > passed_on]
+
+
+def _copy(source: _Source) -> str:
+    """The data-parallel copy that a name tells ("DP1"), empty if it tells none."""
+    found = _COPY.search(source.name)
+    return found.group() if found else ""
 
 
 def _order(source: _Source) -> int:

@@ -53,7 +53,7 @@ def marks(engine: str, message: str, version: str = "") -> str:
         ("Graph capturing finished in 12 secs, took 0.5 GiB", "-graph_capture"),
         (
             "init engine (profile, create kv cache, warmup model) took 122.33 s",
-            "-kv_cache -compile -warmup -graph_capture",
+            "-rendezvous -comm_init -model_init -weights -draft_init -kv_cache -compile -warmup -graph_capture",
         ),
         ("Starting vLLM API server 0 on http://0.0.0.0:8000", "+http_bind"),
         ("Starting vLLM server on http://0.0.0.0:8100", "+http_bind"),
@@ -108,7 +108,11 @@ def test_vllm(message: str, expected: str) -> None:
             "max_total_num_tokens=8192, chunked_prefill_size=4096, max_prefill_tokens=16384",
             "-kv_cache -graph_capture -warmup -compile",
         ),
-        ("INFO:     Started server process [19731]", "+http_bind"),
+        ("INFO:     Uvicorn running on http://127.0.0.1:8201 (Press CTRL+C to quit)", "+http_bind"),
+        (
+            "INFO:     Started server process [19731]",
+            "-rendezvous -comm_init -weights -kv_cache -graph_capture -warmup -compile +http_bind",
+        ),
         ('INFO:     127.0.0.1:5 - "GET /model_info HTTP/1.1" 200 OK', "+warmup"),
         ("The server is fired up and ready to roll!", "-warmup -http_bind"),
         ("Decode batch, #running-req: 1, cuda graph: True, gen throughput (token/s): 3", ""),

@@ -1,5 +1,6 @@
 """Every way to start a server, and what its command line tells."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -218,7 +219,13 @@ def test_a_config_file_that_cannot_be_read_is_passed_over(tmp_path: Path, conten
     config = tmp_path / "server.yaml"
     config.write_bytes(content)
     assert recognise(["vllm", "serve", "m", "--config", str(config)], {}).port == 8000
-    assert recognise(["vllm", "serve", "m", "--config", str(tmp_path / "missing")], {}).port == 8000
+
+
+def test_a_config_file_that_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo.yaml"
+    os.mkfifo(fifo)
+    for path in (fifo, tmp_path, tmp_path / "missing"):
+        assert recognise(["vllm", "serve", "m", "--config", str(path)], {}).port == 8000
 
 
 def test_the_layout_of_ranks_is_known_to_the_profile_of_a_command() -> None:

@@ -198,6 +198,31 @@ def test_what_a_process_without_a_rank_ends_is_over_for_all() -> None:
     assert [(change.phase, change.source, change.began) for change in changes] == [(Phase.KV_CACHE, "Worker", False)]
 
 
+def test_a_silent_rank_is_through_when_its_engine_is() -> None:
+    server = Server("vllm")
+    for rank in (0, 1):
+        text = f"world_size=2 rank={rank} local_rank={rank} distributed_init_method=tcp://127.0.0.1:1 backend=gloo"
+        server.say(vllm(text, f"Worker_TP{rank}", 10 + rank))
+    server.say(
+        vllm("GPU KV cache size: 9 tokens", "EngineCore", 5),
+        vllm("init engine (profile, create kv cache, warmup model) took 5.16 s", "EngineCore", 5),
+    )
+    assert server.phase is Phase.KV_CACHE
+    server.say(vllm("Starting vLLM server on http://0.0.0.0:8100", "APIServer", 3))
+    server.say("INFO:     Application startup complete.")
+    assert server.phase is Phase.HTTP_BIND
+
+
+def test_one_copy_that_is_through_ends_nothing_of_another() -> None:
+    server = Server("vllm")
+    for copy in (0, 1):
+        server.say(vllm("Starting to load model m...", f"Worker_DP{copy}_TP0", 10 + copy))
+    server.say(vllm("init engine (profile, create kv cache, warmup model) took 5.16 s", "EngineCore_DP0", 5))
+    still_open = [span.source for span in server.tracker.timeline if span.ended is None]
+    assert still_open == ["Worker_DP1_TP0"]
+    assert server.phase is Phase.MODEL_INIT
+
+
 def test_where_the_log_names_nobody_all_speak_as_one() -> None:
     server = Server("sglang")
     server.say(sglang("Load weight begin. x"))
