@@ -39,7 +39,7 @@ def doing(standing: Standing, names: Names, bare_locks: tuple[Lock, ...]) -> str
 def _by_state(standing: Standing) -> str:
     look = standing.look
     if standing.state == "T":
-        return f"is stopped by a signal (state T); kill -CONT {standing.pid} lets it go on"
+        return f"is stopped by a signal (state T); kill -CONT {standing.pid} (SIGCONT) lets it go on"
     if standing.state == "t":
         return f"is held by a debugger, pid {look.tracer}" if look.tracer else "is held by a debugger"
     if standing.state in "ZX":
@@ -71,9 +71,8 @@ def _inside(standing: Standing) -> str:
     place = standing.place
     if place is None:
         return ""
-    if place.operation is None or place.caller is None:
-        return f" in {frames.shown(place.leaf)}"
-    return f" in {frames.shown(place.operation)}, called from {frames.shown(place.caller)}"
+    called_from = f", called from {frames.shown(place.caller)}" if place.operation and place.caller else ""
+    return f" in {frames.shown(place.operation or place.caller or place.leaf)}{called_from}"
 
 
 def _sleeping(standing: Standing, bare_locks: tuple[Lock, ...]) -> str:

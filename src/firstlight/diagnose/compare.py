@@ -11,7 +11,7 @@ from firstlight.diagnose import frames
 IDLE_CPU = 0.02
 """CPU seconds a second that a heartbeat may use: below, a process is not computing."""
 BUSY_CPU = 0.5
-"""CPU seconds a second from which a thread is caught in the same function by spinning there."""
+"""CPU seconds a second from which a process that stays in one place is said to spin there."""
 HEARTBEAT_BYTES_S = 4096
 GROWTH_BYTES = 1024 * 1024
 MAJOR_FAULTS_S = 1.0
@@ -23,7 +23,7 @@ class Change(StrEnum):
     MOVING = "moving"
     """It read or wrote, grew, computed in changing places, or its stacks changed beyond a heartbeat."""
     SPINNING = "spinning"
-    """It used at least half a core in the same function, with nothing else moving: a busy wait, or one long step."""
+    """It computed all the time in one place, with nothing else moving: a busy wait, or one long step."""
     STILL = "still"
     """No CPU, no I/O, the same stacks."""
     UNKNOWN = "unknown"
@@ -103,7 +103,8 @@ def _compared(before: ProcessLook, after: ProcessLook, seconds: float) -> Proces
     faults = new.major_faults - old.major_faults
     stacks = compare_stacks(before.threads, after.threads, seconds)
     moved = _moved(read, written, memory, faults, seconds)
-    change, why = _judged(new.state, cpu, moved, stacks, _busiest_place(before, after))
+    busy = cpu >= BUSY_CPU or (cpu > IDLE_CPU and _always_runs(before, after))
+    change, why = _judged(new.state, cpu, stacks, busy=busy, moved=moved, place=_busiest_place(before, after))
     return ProcessChange(
         id=after.process.id,
         name=after.process.name,
@@ -136,12 +137,12 @@ def _moved(read: int | Gap, written: int | Gap, memory: int, faults: int, second
     return ""
 
 
-def _judged(state: str, cpu: float, moved: str, stacks: Stacks, place: str) -> tuple[Change, str]:
+def _judged(state: str, cpu: float, stacks: Stacks, *, busy: bool, moved: str, place: str) -> tuple[Change, str]:
     if state in "TtZX":
         return Change.STILL, f"it is in state {state}"
     if moved or stacks is Stacks.CHANGED:
         return Change.MOVING, moved or "its stacks changed"
-    if cpu >= BUSY_CPU:
+    if busy:
         known = stacks is Stacks.UNCHANGED
         return (Change.SPINNING if known else Change.MOVING), f"it used {cpu:.0%} of a core in {place}"
     if cpu > IDLE_CPU:
@@ -178,6 +179,12 @@ def _moved_on(before: ThreadLook, after: ThreadLook, seconds: float) -> bool:
         or (computes and depth < shared - 1 and old.line != new.line)
         for depth, (old, new) in enumerate(zip(one[:shared], other[:shared], strict=True))
     )
+
+
+def _always_runs(before: ProcessLook, after: ProcessLook) -> bool:
+    """Whether some thread wanted a CPU at both looks: on a crowded machine it gets less than it would burn."""
+    running = {thread.tid for thread in before.threads if thread.state == "R"}
+    return any(thread.tid in running for thread in after.threads if thread.state == "R")
 
 
 def _busiest_place(before: ProcessLook, after: ProcessLook) -> str:

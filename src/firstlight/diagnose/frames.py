@@ -41,10 +41,20 @@ def place(stack: tuple[Frame, ...]) -> Place | None:
     if not stack:
         return None
     at = _own(stack)
-    inner = stack[:at] if at is not None else stack
-    named = [frame for frame in inner if not _WRAPPERS.fullmatch(frame.function)]
-    operation = named[-1] if named and at is not None else None
+    named = [frame for frame in stack[:at] if not _WRAPPERS.fullmatch(frame.function) and not _starts_threads(frame)]
+    operation = named[-1] if named else None
     return Place(leaf=stack[0], operation=operation, caller=None if at is None else stack[at])
+
+
+def _starts_threads(frame: Frame) -> bool:
+    return basename(frame) == "threading.py" and bool(
+        re.search(r"\b(_bootstrap|_bootstrap_inner|run)$", frame.function)
+    )
+
+
+def telling(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The stack without the frames that every Python thread begins with."""
+    return tuple(frame for frame in stack if not _starts_threads(frame))
 
 
 def _own(stack: tuple[Frame, ...]) -> int | None:
@@ -61,16 +71,17 @@ def shown(frame: Frame) -> str:
     return f"{frame.function} ({basename(frame)}:{frame.line})"
 
 
-def signature(stack: tuple[Frame, ...]) -> tuple[tuple[str, str, int], ...]:
-    """A stack made comparable, outermost first: function, file name, and the line only where it is not a loop's.
+def gathering(stack: tuple[Frame, ...]) -> tuple[tuple[str, str, int], ...]:
+    """What makes two ranks stand in the same place: the program's own frames and the operation, outermost first.
 
-    The line of the innermost frame of the program itself, and of whatever it calls, moves with every turn of a loop
-    that waits; it is left out.
+    The line counts in every caller, since ranks that differ there are in different steps; in the innermost own frame
+    and below it may be any line of a loop or of a library's retries.
     """
-    loops = _own(stack) or 0
-    return tuple(
-        (frame.function, basename(frame), frame.line if depth > loops else 0) for depth, frame in enumerate(stack)
-    )[::-1]
+    own = own_frames(stack)
+    here = place(stack)
+    inner = [here.operation] if here and here.operation and here.caller else []
+    lines = [frame.line for frame in own[:-1]] + [0] * (1 + len(inner))
+    return tuple((frame.function, basename(frame), line) for frame, line in zip([*own, *inner], lines, strict=True))
 
 
 def own_frames(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:

@@ -1,8 +1,8 @@
 """One sentence: what is wrong, with whom, since when, and who waits for it. Pure."""
 
 from firstlight.core.report import Finding
+from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
-from firstlight.diagnose.findings.deaths import how_it_ended
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, difference
@@ -34,7 +34,7 @@ def _after_death(scene: Scene) -> str:
     left = scene.standings
     more = len(scene.deaths) - 1
     later = f" ({more} more ended after it)" if more else ""
-    said = f"{of_exit(gone)} {how_it_ended(gone)} in {scene.bundle.phase.value}{later}"
+    said = f"{of_exit(gone)} {exit_words(gone)} in {scene.bundle.phase.value}{later}"
     if not left:
         return f"the server ended: {said}"
     return f"{said}{_waiting(scene, (gone.id.pid,)) or _still_there(scene)}"

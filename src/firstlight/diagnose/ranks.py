@@ -38,6 +38,11 @@ def meets_others(standing: Standing) -> bool:
     )
 
 
+def like(name: str) -> str:
+    """A name without its numbers: worker_TP0 and worker_TP1 are alike."""
+    return re.sub(r"\d+", "#", name)
+
+
 def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
     """The processes that should be alike: those with a rank, else the workers, else like-named children."""
     ranked = tuple(one for one in standings if one.rank >= 0)
@@ -48,7 +53,7 @@ def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
         return working
     siblings: dict[tuple[int, str], list[Standing]] = defaultdict(list)
     for one in standings:
-        siblings[one.look.process.ppid, one.look.process.name].append(one)
+        siblings[one.look.process.ppid, like(one.look.process.name)].append(one)
     return tuple(sorted(siblings.values(), key=len)[-1]) if siblings else ()
 
 
@@ -68,14 +73,14 @@ def _key(standing: Standing) -> object:
     if standing.stopped:
         return "stopped"
     if standing.stack:
-        return frames.signature(standing.stack)
+        return frames.gathering(standing.stack)
     return standing.wait.kind, standing.wait.call
 
 
 def minority(found: tuple[Group, ...]) -> tuple[Standing, ...]:
     """The ranks that are not where the others wait for them; none where that cannot be told."""
     waiting = [group for group in found if group.together and not group.first.stopped]
-    elsewhere = [one for group in found if group not in waiting for one in group.members]
+    elsewhere = [one for group in found if group not in waiting for one in group.members if one.state not in "ZX"]
     if not waiting or not elsewhere:
         return ()
     met = sum(len(group.members) for group in waiting)

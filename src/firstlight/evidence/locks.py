@@ -18,6 +18,7 @@ from firstlight.evidence.inodes import Descriptor
 
 ENTRIES_MAX = 5000
 DEPTH_MAX = 4
+EXTENSIONS = "torch_extensions"
 
 
 class KernelLock(NamedTuple):
@@ -100,11 +101,12 @@ def extension_folders(environ: dict[str, str]) -> list[Path]:
     if named := environ.get("TORCH_EXTENSIONS_DIR"):
         return [Path(named)]
     cache = environ.get("XDG_CACHE_HOME") or f"{environ.get('HOME', '')}/.cache"
-    return [Path(cache) / "torch_extensions"]
+    return [Path(cache) / EXTENSIONS]
 
 
 def build_folders(pids: Iterable[int]) -> list[Path]:
-    """Where any of these processes would look for a build lock; one whose environment is refused counts as ours."""
+    """Where any of these processes would look for a build lock: by its environment, or in a folder that its command
+    line names. One whose environment is refused counts as ours."""
     found: list[Path] = []
     for pid in pids:
         try:
@@ -112,6 +114,9 @@ def build_folders(pids: Iterable[int]) -> list[Path]:
         except OSError:
             environ = dict(os.environ)
         found += extension_folders(environ)
+        with suppress(OSError):
+            words = (word.rpartition("=")[2] for word in procfs.cmdline(pid))
+            found += [Path(word) / EXTENSIONS for word in words if word.startswith("/")]
     return list(dict.fromkeys(found))
 
 

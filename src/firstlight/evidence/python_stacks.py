@@ -1,8 +1,12 @@
 """Python stacks by py-spy (0.4), one `dump --json` of its own for each process, with a deadline of its own.
 
-Price: pauses. py-spy stops the target for some milliseconds while it reads. A process that is stopped already is read
-without (`--nonblocking`), and so is one on the second try. A py-spy that is late is killed; killing it while it is
-attached can leave the target stopped, and then, and only then, the target is sent SIGCONT to undo what we did.
+Price: pauses, but only a process that computes. One that waits is read without being stopped (`--nonblocking`): its
+stacks do not change meanwhile, and a stop is not harmless, since it cuts blocking calls short (signal(7): epoll_wait
+returns EINTR, a half-done write a short count), which can wake the very stall that is looked at. A computing process
+has to be stopped for some milliseconds, or its stacks are torn.
+
+A py-spy that is late is killed; killing it while it is attached can leave the target stopped, and then, and only
+then, the target is sent SIGCONT to undo what we did.
 """
 
 import os
@@ -27,6 +31,7 @@ from firstlight.evidence.children import Late, output_of
 
 WHAT = "Python stacks"
 ONE_DEADLINE_S = 3.0
+FIRST_TRY_SHARE = 0.6
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 FRAMES_MAX = 256
 
@@ -81,13 +86,24 @@ def dump(
 ) -> tuple[PythonThread, ...] | Gap:
     """The Python threads of one process, or why they were not seen. Returns within about `deadline_s` seconds."""
     whole = Deadline(clock, deadline_s, f"{WHAT} of process {identity.pid}")
-    if procfs.stat(identity.pid).state in "Tt":
-        return _once(identity, py_spy, whole, pausing=False)
-    first = _once(identity, py_spy, Deadline(clock, whole.left * 0.6, whole.name), pausing=True)
+    first = _once(
+        identity, py_spy, Deadline(clock, whole.left * FIRST_TRY_SHARE, whole.name), pausing=runs(identity.pid)
+    )
     if not isinstance(first, Gap) or first.reason in {GapReason.NO_PERMISSION, GapReason.VANISHED}:
         return first
-    second = _once(identity, py_spy, whole, pausing=False)
+    if procfs.stat(identity.pid).state in "Tt":
+        return first  # it cannot be paused again
+    second = _once(identity, py_spy, whole, pausing=not runs(identity.pid))
     return first if isinstance(second, Gap) else second
+
+
+def runs(pid: int) -> bool:
+    """Whether any thread of the process is on a CPU, or wants to be."""
+    for tid in procfs.tids(pid):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if procfs.stat(pid, tid).state == "R":
+                return True
+    return False
 
 
 def _once(identity: ProcessId, py_spy: Path, deadline: Deadline, *, pausing: bool) -> tuple[PythonThread, ...] | Gap:

@@ -61,7 +61,7 @@ def _work(
 
 def _stacks(one: ProcessId, py_spy: Path, clock: Clock, seconds: float) -> Stacks:
     try:
-        if not python_stacks.is_python(one.pid):
+        if procfs.stat(one.pid).state in "ZX" or not python_stacks.is_python(one.pid):
             return ()
         dumped = python_stacks.dump(one, py_spy, clock, seconds)
         if isinstance(dumped, Gap):

@@ -5,6 +5,7 @@ from signal import Signals
 
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding
+from firstlight.core.words import exit_words
 from firstlight.diagnose.findings.quotes import ESTABLISHED
 from firstlight.diagnose.logwords import first_error
 from firstlight.diagnose.names import of_exit
@@ -13,34 +14,18 @@ from firstlight.diagnose.scene import Scene
 _CRASHES = {Signals.SIGABRT, Signals.SIGBUS, Signals.SIGSEGV, Signals.SIGILL, Signals.SIGFPE}
 
 
-def how_it_ended(gone: Exit) -> str:
-    """An exit as people say it: "was killed by signal 9 (SIGKILL)"."""
-    if gone.oom:
-        return "was killed by the kernel's out-of-memory killer"
-    if gone.signal is not None:
-        return f"was killed by signal {signal_name(gone.signal)}"
-    if isinstance(gone.code, int):
-        return f"exited with status {gone.code}"
-    return "ended, how could not be seen"
-
-
-def signal_name(number: int) -> str:
-    """A signal by number and name; real-time signals have no name."""
-    return f"{number} ({Signals(number).name})" if number in set(Signals) else str(number)
-
-
 def a_death(scene: Scene) -> Iterator[Finding]:
     """The first death; the others are told as what came later."""
     for gone in scene.deaths[:1]:
         waiting = scene.waiters_for((gone.id.pid,))
         error = first_error(scene.bundle)
-        evidence = [f"{of_exit(gone)} {how_it_ended(gone)}"]
+        evidence = [f"{of_exit(gone)} {exit_words(gone)}"]
         evidence += [f"first error in the log: {error.message}"] if error else []
-        evidence += [f"later, {of_exit(other)} {how_it_ended(other)}" for other in scene.deaths[1:5]]
+        evidence += [f"later, {of_exit(other)} {exit_words(other)}" for other in scene.deaths[1:5]]
         evidence += [f"{scene.name(pid)} still waits" for pid in waiting[:4]]
         yield Finding(
-            id="rank_died" if gone.rank >= 0 else "process_died",
-            title=f"{of_exit(gone)} {how_it_ended(gone)}",
+            id="rank_died" if scene.is_rank(gone) else "process_died",
+            title=f"{of_exit(gone)} {exit_words(gone)}",
             verdict=ESTABLISHED,
             pids=(gone.id.pid, *waiting),
             evidence=tuple(evidence),

@@ -58,7 +58,7 @@ def stale_lock_file(scene: Scene) -> Iterator[Finding]:
 
 
 def _is_in_file_baton(one: Standing) -> bool:
-    return any("baton" in frame.file for frame in one.stack)
+    return any("baton" in f"{frame.file} {frame.function}".lower() for frame in one.stack)
 
 
 def file_lock_held(scene: Scene) -> Iterator[Finding]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from firstlight.core.bundle import OpenFile
 from firstlight.core.gap import Gap
 from firstlight.core.report import Finding
+from firstlight.core.words import exit_words
 from firstlight.diagnose.findings import quotes
 from firstlight.diagnose.findings.quotes import ESTABLISHED, SUPPORTED
+from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
@@ -30,6 +32,7 @@ def dead_peer(scene: Scene) -> Iterator[Finding]:
                 f"process {one.pid} blocks in {quotes.call(one.thread)}",
                 *(_other_end(file) for file in files[:4]),
                 quotes.stack(one),
+                *(f"{of_exit(gone)} {exit_words(gone)}" for gone in scene.ended if not gone.clean),
             ),
             advice=("Find the process that was to send: it has ended, or was never given its end.",),
         )

@@ -24,7 +24,10 @@ def _by_signal(one: Standing, name: str) -> Finding:
         verdict=ESTABLISHED,
         pids=(one.pid,),
         evidence=(f"process {one.pid} is in state T (stopped)",),
-        advice=(f"kill -CONT {one.pid} lets it go on.", "Find out who stopped it: SIGSTOP, Ctrl-Z, a debugger."),
+        advice=(
+            f"kill -CONT {one.pid} (SIGCONT) lets it go on.",
+            "Find out who stopped it: SIGSTOP, Ctrl-Z, a debugger.",
+        ),
     )
 
 

@@ -35,7 +35,7 @@ def _futex(thread: ThreadLook) -> str:
 
 
 def _thread(thread: ThreadLook) -> str:
-    stack = () if isinstance(thread.stack, Gap) else thread.stack
+    stack = () if isinstance(thread.stack, Gap) else frames.telling(thread.stack)
     return f"thread {thread.tid} ({thread.name}): " + " < ".join(
         f"{frames.shown(frame)}{f': {frame.code}' if frame.code else ''}" for frame in stack[:4]
     )
