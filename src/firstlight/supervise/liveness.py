@@ -35,8 +35,6 @@ from firstlight.supervise.suspicion import (
 __all__ = ["Confirmation", "Judgement", "Liveness", "LogActivity", "ProcessMotion", "Suspicion", "Thresholds"]
 
 UPDATES_MISSED_MAX = 3
-LONG_FACTOR, LONG_MIN_S = 2.0, 30.0
-"""A phase that takes twice as long as it ever took is slow; below half a minute nobody minds."""
 COMPUTING = frozenset({Signal.CPU})
 """Alone this is ambiguous: a compile, or a spin."""
 
@@ -56,8 +54,9 @@ class LogActivity(Record):
 class Judgement(Record):
     """What the signals say of the whole server.
 
-    `why` is a sentence with its numbers. `quiet_s` is how long there has been no signal, `threshold_s` how long this
-    phase may be quiet before a look. `wants_look` stays true until `confirm` is called or the doubt goes away.
+    `why` is a sentence with its numbers. `quiet_s` is how long there has been no signal (in a stall: none that came
+    to anything), `threshold_s` how long this phase may be quiet before a look. `wants_look` stays true until
+    `confirm` is called or the doubt goes away.
     """
 
     motion: Motion
@@ -227,14 +226,16 @@ class Liveness:
 
     def _end_stall(self, facts: Facts) -> None:
         """A stall is over when what made it one no longer holds."""
-        if self._stalled == Suspicion.STOPPED:
-            over = not stopped_for_good(facts, self._thresholds)
-        elif self._stalled == Suspicion.QUIET:
-            over = max(facts.progress_at, facts.computed_at) > self._stalled_at or not facts.expecting
-        else:
-            over = facts.progress_at > self._stalled_at
-        if over:
+        if self._stalled is not None and self._is_over(self._stalled, facts):
             self._stalled = None
+            self._doubts.forget()
+
+    def _is_over(self, stalled: Suspicion, facts: Facts) -> bool:
+        if stalled == Suspicion.STOPPED:
+            return not stopped_for_good(facts, self._thresholds)
+        if stalled == Suspicion.QUIET:
+            return max(facts.progress_at, facts.computed_at) > self._stalled_at or not facts.expecting
+        return facts.progress_at > self._stalled_at
 
     def _judge(self, facts: Facts) -> Judgement:
         suspicion = suspect(facts, self._thresholds)
@@ -244,7 +245,7 @@ class Liveness:
             motion=motion,
             why=why + (wording.blind() if self._blind and motion == Motion.QUIET else ""),
             signals=tuple(self._activity.signals),
-            quiet_s=facts.quiet_s,
+            quiet_s=self._quiet_s(facts),
             threshold_s=facts.allowed_s,
             wants_look=wants_look,
             suspicion=suspicion,
@@ -254,6 +255,12 @@ class Liveness:
             gaps=self._gaps,
         )
 
+    def _quiet_s(self, facts: Facts) -> float:
+        """Of a stall that spins, or that one stopped process makes: since when nothing came of it."""
+        if self._stalled == Suspicion.STOPPED:
+            return max((facts.now - since for since in facts.stopped_since.values()), default=0.0)
+        return facts.quiet_s if self._stalled in {None, Suspicion.QUIET} else facts.cpu_only_for_s
+
     def _motion(self, facts: Facts) -> tuple[Motion, str]:
         if self._stalled is not None:
             return Motion.STALLED, wording.stalled(self._stalled, facts, self._losses.lost)
@@ -261,12 +268,7 @@ class Liveness:
             return Motion.QUIET, wording.quiet(facts) if facts.expecting else wording.idle()
         if facts.cpu_only_for_s >= self._thresholds.cpu_only_s and facts.expecting:
             return Motion.SLOW, wording.computing(facts) if facts.busy else wording.changing_stacks()
-        moves = wording.moving(self._activity)
-        known = self._known.get(self._phase)
-        phase_s = self._now - self._phase_since
-        if known and phase_s >= max(LONG_MIN_S, LONG_FACTOR * known.duration_s) and not self._serving:
-            return Motion.SLOW, wording.long_phase(moves, phase_s, known.duration_s)
-        return Motion.MOVING, moves
+        return Motion.MOVING, wording.moving(self._activity)
 
 
 def _blind(measurement: Measurement) -> bool:

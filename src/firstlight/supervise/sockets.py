@@ -66,7 +66,7 @@ class Sockets:
         self._totals: dict[int, int] = {}
         self._bytes: dict[int, int] | Gap = {}
         self._connections: list[TcpSocket] = []
-        self._listening: frozenset[int] | Gap = frozenset()
+        self._listening: frozenset[int] = frozenset()
         self._owners_due = self._bytes_due = self._listening_due = float("-inf")
 
     def bytes_by_pid(self, pids: Iterable[int], now: float) -> dict[int, int] | Gap:
@@ -78,8 +78,8 @@ class Sockets:
             self._bytes_due = now + max(BYTES_EVERY_S, _spent(began) / SHARE_OF_A_CORE)
         return self._bytes
 
-    def listening(self, pids: Iterable[int], now: float) -> frozenset[int] | Gap:
-        """Ports on which these processes listen."""
+    def listening(self, pids: Iterable[int], now: float) -> frozenset[int]:
+        """Ports on which these processes listen; those of a process that may not be looked at are not known."""
         if now >= self._listening_due:
             began = time.perf_counter()
             self._listening = self._listeners(pids, now)
@@ -107,7 +107,7 @@ class Sockets:
         try:
             self._connections = list(tcp_sockets(_CONNECTED))
         except OSError as error:
-            return _refused(error, "bytes on sockets")
+            return _refused(error)
         ours = _own_ends(self._connections)
         carried: dict[int, int] = {}
         for connection in self._connections:
@@ -123,15 +123,12 @@ class Sockets:
         self._carried = carried
         return dict(self._totals)
 
-    def _listeners(self, pids: Iterable[int], now: float) -> frozenset[int] | Gap:
-        try:
-            listeners = list(tcp_sockets(_LISTENING))
-        except OSError as error:
-            return _refused(error, "listening ports")
-        if any(listener.inode not in self._owners for listener in listeners):
+    def _listeners(self, pids: Iterable[int], now: float) -> frozenset[int]:
+        ports = _listening_ports()
+        if ports.keys() - self._owners.keys():
             self._owners_due = min(self._owners_due, now)  # a stranger, or a socket opened since: look again
         self._follow(pids, now)
-        return frozenset(listener.local_port for listener in listeners if listener.inode in self._owners)
+        return frozenset(port for inode, port in ports.items() if inode in self._owners)
 
 
 def _spent(began: float) -> float:
@@ -144,7 +141,16 @@ def _own_ends(connections: Iterable[TcpSocket]) -> set[tuple[int, int]]:
     return {(c.remote_port, c.local_port) for c in connections if c.inode in own}
 
 
-def _refused(error: OSError, what: str) -> Gap:
+def _listening_ports() -> dict[int, int]:
+    """The port of every listening socket by its inode; from the table in /proc where there is no sock_diag."""
+    try:
+        return {listener.inode: listener.local_port for listener in tcp_sockets(_LISTENING)}
+    except OSError:
+        return {row.inode: row.local[1] for row in procfs.tcp_sockets() if row.state == "LISTEN"}
+
+
+def _refused(error: OSError) -> Gap:
+    what = "bytes on sockets"
     if isinstance(error, TimeoutError):
         return Gap(what=what, reason=GapReason.TIMED_OUT, detail="the kernel did not list its sockets in time")
     return Gap(what=what, reason=GapReason.NOT_SUPPORTED, detail=f"this kernel has no sock_diag(7) for us: {error}")

@@ -47,11 +47,6 @@ def computing(facts: Facts) -> str:
     return f"{who}; nothing else has told of progress for {facts.cpu_only_for_s:.0f} s"
 
 
-def long_phase(moves: str, phase_s: float, known_s: float) -> str:
-    """Signals are there, but the phase takes much longer than it ever did."""
-    return f"{moves}; this phase has taken {phase_s:.0f} s, and never more than {known_s:.0f} s before"
-
-
 def changing_stacks() -> str:
     """Two looks differed, and no cheap signal does."""
     return "no cheap signal, but two looks showed that it works"

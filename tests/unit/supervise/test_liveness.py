@@ -233,6 +233,7 @@ def test_a_rank_that_spins_for_one_that_is_gone_is_a_stall() -> None:
     lost = scene(Actor(10, "TP0", Role.WORKER, 0), looks=spinning)
     assert lost.play(30, lambda now: spin(now) | {"lost_ranks": (gone.exit,)}) == Motion.STALLED
     assert "TP1 (pid 11) exited" in lost.judgement.why
+    assert lost.judgement.quiet_s >= 8
     assert lost.passed_s <= 20
 
 
@@ -432,16 +433,6 @@ def test_a_phase_may_be_as_silent_as_it_was_in_a_good_start_and_half_again() -> 
     known.liveness.expect({Phase.WEIGHTS: Need(quiet_s=40.0, duration_s=90.0)})
     known.play(100)
     assert known.looked == [62]
-
-
-def test_a_phase_that_takes_much_longer_than_ever_is_slow() -> None:
-    def load(now: Scene) -> None:
-        now.actors[10].read = int(now.actors[10].read) + MIB  # type: ignore[arg-type]
-
-    late = scene()
-    late.liveness.expect({Phase.WEIGHTS: Need(quiet_s=1.0, duration_s=40.0)})
-    assert late.play(70, load) == Motion.MOVING
-    assert late.play(20, load) == Motion.SLOW
 
 
 def test_a_start_tells_what_each_phase_needed() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from firstlight.core.gap import Gap
+from firstlight.supervise import sockets as sockets_module
 from firstlight.supervise.sockets import Sockets
 
 DEADLINE_S = 20
@@ -140,6 +141,16 @@ def test_a_new_connection_of_a_known_process_counts_from_its_first_byte() -> Non
     assert seen(sockets.bytes_by_pid([listener.pid], now=10.0)) == {listener.pid: 30_000}
     listener.end()
     client.end()
+
+
+def test_a_kernel_without_sock_diag_tells_ports_and_says_that_it_does_not_count_bytes(
+    pair: tuple[Peer, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sockets_module, "_SOCK_DIAG_BY_FAMILY", 0xFF)  # a request that no kernel knows
+    listener, _ = pair
+    sockets = Sockets()
+    assert isinstance(sockets.bytes_by_pid([listener.pid], now=0.0), Gap)
+    assert sockets.listening([listener.pid], now=0.0) == {int(listener.said)}
 
 
 def test_a_process_that_is_gone_has_no_bytes(pair: tuple[Peer, Peer]) -> None:
