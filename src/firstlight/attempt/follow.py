@@ -113,7 +113,7 @@ class Attempt:
     def _final_outcome(self) -> Outcome | None:
         """The outcome that ends the attempt, or None to go on. One that does not end it is published."""
         if self._interrupts.count:
-            return self._said or Outcome.INTERRUPTED
+            return self._said or (Outcome.SERVING if self.watch.serving else Outcome.INTERRUPTED)
         outcome = self._outcome()
         if outcome is not None and self._ends(outcome):
             return outcome
@@ -131,7 +131,7 @@ class Attempt:
             return None if self.watch.questions.completing else Outcome.SERVING
         if self.watch.questions.first.final:
             return Outcome.NOT_LOOKED
-        if self._options.deadline_s and self.watch.elapsed_s >= self._options.deadline_s:
+        if self._options.deadline_s and self.watch.stamp.elapsed_s >= self._options.deadline_s:
             return Outcome.DEADLINE
         return None
 
@@ -192,7 +192,7 @@ class Attempt:
         self._write_state(outcome)
         grace_s = 0.0 if self._interrupts.count > 1 else self._options.grace_s
         result = self._ending.stop(grace_s)
-        self.publish(self.watch.drain_logs())
+        self.publish(list(self.watch.log.drain()))
         self.publish([Stopped(**self.watch.stamp(), asked=result.asked, killed=result.killed, left=result.left)])
 
     # Showing

@@ -32,7 +32,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         timeline=watch.phases.timeline,
         looks=(looks.first, looks.second) if looks else (),
         exits=tuple(watch.exits),
-        logs=evidence.tails(watch.lines, watch.profile.is_error),
+        logs=evidence.tails(watch.log.lines, watch.profile.is_error),
         gaps=watch.gaps + gaps,
     )
 
@@ -69,8 +69,8 @@ def report_of(
         exits=bundle.exits,
         findings=statement.findings,
         gaps=bundle.gaps + tuple(gap for look in bundle.looks[-1:] for gap in look.gaps),
-        first_error=watch.first_error,
-        log_tail=tuple(watch.lines)[-TAIL_LINES:],
+        first_error=watch.log.first_error,
+        log_tail=tuple(watch.log.lines)[-TAIL_LINES:],
         bundle=bundle_path,
         next_steps=statement.next_steps if looked and outcome != Outcome.SERVING else (),
     )
@@ -91,7 +91,7 @@ def _listed(watch: Watch) -> tuple[ReportedProcess, ...]:
             doing="",
             phase=row.phase,
         )
-        for row in watch.rows
+        for row in watch.rows.all
     )
 
 
@@ -110,11 +110,11 @@ def headline_of(watch: Watch, outcome: Outcome) -> str:
         return f"the server answers, but no token could be verified: {watch.questions.first.last.what}"
     if outcome == Outcome.DEADLINE:
         return (
-            f"the deadline passed after {watch.elapsed_s:.0f} s while the server was still {watch.judgement.motion} "
+            f"the deadline passed after {watch.stamp.elapsed_s:.0f} s while the server was still {watch.judgement.motion} "
             f"in {watch.phases.phase}: {watch.judgement.why}"
         )
     if outcome == Outcome.INTERRUPTED:
-        return f"interrupted after {watch.elapsed_s:.0f} s in {watch.phases.phase}, before there was a verdict"
+        return f"interrupted after {watch.stamp.elapsed_s:.0f} s in {watch.phases.phase}, before there was a verdict"
     return ""
 
 
@@ -133,7 +133,7 @@ def _exited(watch: Watch) -> str:
     root = next(exit_ for exit_ in watch.exits if exit_.id == watch.target.root)
     lost = [exit_ for exit_ in watch.lost_ranks if exit_.at <= root.at]
     before = "while it served" if watch.serving else f"before it served, in {watch.phases.phase}"
-    said = f": {watch.first_error.message[:300]}" if watch.first_error else ""
+    said = f": {watch.log.first_error.message[:300]}" if watch.log.first_error else ""
     if not lost:
         return f"the server (pid {root.id.pid}) {exit_words(root)} {before}{said}"
     first = lost[0]

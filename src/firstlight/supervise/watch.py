@@ -4,9 +4,8 @@ It never blocks: files are followed, /proc is sampled, HTTP questions run in thr
 decides what to do either; `attempt` reads its judgement and its events and acts.
 """
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypedDict
+from typing import Protocol
 
 import msgspec
 
@@ -14,34 +13,31 @@ from firstlight.clock import Clock
 from firstlight.core.events import (
     Event,
     GapNoted,
-    LogSeen,
     MotionChanged,
-    PhaseBegan,
-    PhaseEnded,
     ProcessAppeared,
     ProcessGone,
-    Progress,
     TokenVerified,
     Verifying,
 )
 from firstlight.core.gap import Gap
-from firstlight.core.log import LogLine, RawLine
-from firstlight.core.process import Exit, Process, ProcessId, ProcessSample
+from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.server import ServerCommand
-from firstlight.core.view import LiveView, ProcessRow
+from firstlight.core.view import LiveView
 from firstlight.core.vocabulary import Motion, Phase, Role
 from firstlight.engines import EngineProfile
 from firstlight.supervise.capture import LogFollower
 from firstlight.supervise.exits import ExitWatch
 from firstlight.supervise.history import History
-from firstlight.supervise.liveness import Confirmation, Judgement, Liveness, LogActivity
-from firstlight.supervise.phases import PhaseChange, PhaseTracker
-from firstlight.supervise.sampling import Measurement, Sampler
+from firstlight.supervise.liveness import Confirmation, Judgement, Liveness
+from firstlight.supervise.listen import LogListener
+from firstlight.supervise.phases import PhaseTracker
+from firstlight.supervise.rows import Rows
+from firstlight.supervise.sampling import Sampler
 from firstlight.supervise.seek import Questions
+from firstlight.supervise.stamp import Stamps
 from firstlight.supervise.tree import ProcessTree
 from firstlight.supervise.verify import AnswerKind
 
-LINES_KEPT = 2000
 SAMPLE_EVERY_S = 1.0
 VERIFY_AFTER_S = 1.0
 """A question that has been out for so long is a phase of its own; most are answered sooner."""
@@ -59,11 +55,6 @@ class Target(Protocol):
     def reported_exits(self) -> list[Exit]:
         """Exits that the target's own parent saw, with their status."""
         ...
-
-
-class _Stamp(TypedDict):
-    at: float
-    t: float
 
 
 class Watch:
@@ -86,32 +77,28 @@ class Watch:
     ) -> None:
         self.target = target
         self.command = command
-        self.exits: list[Exit] = []
-        self.lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
-        self.first_error: LogLine | None = None
-        self.questions = questions
         self.attached = attached
+        self.stamp = Stamps(clock)
+        self.started_wall = clock.wall()
+        self.phases = PhaseTracker(profile, self.started_wall)
+        self.log = LogListener(target.followers, self.phases, liveness.is_new_text, clock, self.stamp)
+        self.questions = questions
+        self.rows = Rows()
+        self.exits: list[Exit] = []
         self.judgement: Judgement = liveness.initial()
         self.port = command.port
         self.in_flight: int | Gap = 0
-        self._log_bytes = 0
-        self.started_wall = clock.wall()
-        self.phases = PhaseTracker(profile, self.started_wall)
         self._tree = tree
         self._exit_watch = exits
         self._sampler = sampler
         self._liveness = liveness
         self._history = history
-        self._version = "?"
         self._clock = clock
-        self._started = clock.monotonic()
+        self._version: str | None = None
         self._motion = Motion.MOVING
-        self._samples: dict[ProcessId, ProcessSample] = {}
-        self._rows: dict[ProcessId, ProcessRow] = {}
-        self._new_text = self._counter_moved = False
         self._next_sample = 0.0
         self._gaps: set[Gap] = set()
-        self._progress_said = -1.0
+        self._answers = 0
 
     # What is known now
 
@@ -132,11 +119,6 @@ class Watch:
         return tuple(sorted(self._gaps, key=lambda gap: (gap.pid, gap.what)))
 
     @property
-    def rows(self) -> tuple[ProcessRow, ...]:
-        """Every process as the last sample had it."""
-        return tuple(self._rows.values())
-
-    @property
     def url(self) -> str:
         """Where the server answers, empty while that is not known."""
         return msgspec.structs.replace(self.command, port=self.port).url if self.port else ""
@@ -147,23 +129,15 @@ class Watch:
         return self.phases.profile
 
     @property
-    def elapsed_s(self) -> float:
-        return self._clock.monotonic() - self._started
-
-    @property
     def quiet_since(self) -> float:
         """Wall time of the last progress signal."""
         return self._clock.wall() - self.judgement.quiet_s
-
-    def stamp(self) -> _Stamp:
-        """The two times that every event carries."""
-        return {"at": self._clock.wall(), "t": round(self.elapsed_s, 3)}
 
     # One tick
 
     def tick(self) -> list[Event]:
         """Gather what is new and judge it; the events say what happened since the last tick."""
-        events = [*self._read_logs(), *self._follow_exits()]
+        events = [*self.log.read(), *self._follow_exits()]
         if self._clock.monotonic() >= self._next_sample:
             self._next_sample = self._clock.monotonic() + SAMPLE_EVERY_S
             events += self._sample()
@@ -174,63 +148,6 @@ class Watch:
         """Tell liveness what two looks showed."""
         self.judgement = self._liveness.confirm(confirmation)
         return list(self._motion_events())
-
-    def drain_logs(self) -> list[Event]:
-        """Read what is left of the logs, for a server that has ended."""
-        events = list(self._read_logs())
-        for follower in self.target.followers():
-            events += [event for raw in follower.rest() for event in self._see(raw)]
-        return events
-
-    def _read_logs(self) -> Iterator[Event]:
-        for follower in self.target.followers():
-            for raw in follower.read():
-                yield from self._see(raw)
-
-    def _see(self, raw: RawLine) -> Iterator[Event]:
-        line = self.profile.read_line(raw)
-        self.lines.append(line)
-        if not self.profile.is_consequence(line) and self._liveness.is_new_text(line.message):
-            self._new_text = True
-        before = self.phases.counter
-        changes = self.phases.see(line)
-        yield from self._phase_events(changes)
-        counter = self.phases.counter
-        if counter is not None and counter != before:
-            if before is None or before.unit != counter.unit or counter.done > before.done:
-                self._counter_moved = True
-            if self._clock.monotonic() - self._progress_said >= 1.0 or counter.done >= counter.total:
-                self._progress_said = self._clock.monotonic()
-                yield Progress(
-                    **self.stamp(),
-                    phase=self.phases.phase,
-                    counter=counter,
-                    eta_s=self.phases.eta_s(self._clock.wall()),
-                )
-        error = self.profile.is_error(line)
-        if error and self.first_error is None:
-            self.first_error = line
-        if error or changes or line.level in {"WARNING", "ERROR", "CRITICAL"}:
-            yield LogSeen(
-                **self.stamp(), stream=line.stream, source=line.source, level=line.level, text=line.text[:1000]
-            )
-        if self.profile.ready(line):
-            self.questions.first.hurry()
-
-    def _phase_events(self, changes: Sequence[PhaseChange]) -> Iterator[Event]:
-        for change in changes:
-            if change.began:
-                yield PhaseBegan(
-                    **self.stamp(), phase=change.phase, source=change.source, rank=change.rank, text=change.text[:300]
-                )
-            else:
-                yield PhaseEnded(
-                    **self.stamp(),
-                    phase=change.phase,
-                    source=change.source,
-                    rank=change.rank,
-                    seconds=round(change.seconds, 3),
-                )
 
     def _follow_exits(self) -> Iterator[Event]:
         self._exit_watch.told(self.target.reported_exits())
@@ -246,14 +163,14 @@ class Watch:
             self._exit_watch.watch(process.id, process)
             yield ProcessAppeared(**self.stamp(), process=process)
         measurement = self._sampler.sample(self.processes.values())
-        self._remember(measurement)
+        self.rows.update(measurement, self.processes, self.phases)
         if self.serving:
             self.in_flight = self.questions.in_flight(
                 self.port, quiet_s=self.judgement.quiet_s, clients=self._sampler.clients_of(self.port)
             )
         self.judgement = self._liveness.update(
             measurement,
-            log=self._take_activity(),
+            log=self.log.take_activity(),
             phase=self.phases.phase,
             serving=self.serving,
             in_flight=self.in_flight,
@@ -265,15 +182,6 @@ class Watch:
                 self._gaps.add(gap)
                 yield GapNoted(**self.stamp(), gap=gap)
         yield from self._motion_events()
-
-    def _take_activity(self) -> LogActivity:
-        bytes_now = sum(follower.bytes_seen for follower in self.target.followers())
-        activity = LogActivity(
-            new_text=self._new_text, counter_moved=self._counter_moved, new_bytes=bytes_now - self._log_bytes
-        )
-        self._new_text = self._counter_moved = False
-        self._log_bytes = bytes_now
-        return activity
 
     def _recall(self) -> None:
         """Once the engine's version is known, expect what its earlier good starts needed here."""
@@ -312,19 +220,24 @@ class Watch:
     # HTTP
 
     def _ask(self) -> Iterator[Event]:
+        if self.log.says_ready:
+            self.log.says_ready = False
+            self.questions.first.hurry()
         port = 0 if self.serving else self._open_port()
         if port and self.phases.phase not in {Phase.HTTP_BIND, Phase.VERIFY}:
-            yield from self._phase_events(self.phases.enter(Phase.HTTP_BIND, self._clock.wall()))
+            yield from self.log.enter(Phase.HTTP_BIND)
         if self._first_token_is_due(port):
-            yield from self._phase_events(self.phases.enter(Phase.VERIFY, self._clock.wall()))
+            yield from self.log.enter(Phase.VERIFY)
         before = self.questions.first.last
         answer = self.questions.poll(port)
         if answer is None:
             return
         if answer.kind == AnswerKind.TOKEN and answer.token is not None:
-            yield from self._phase_events(self.phases.enter(Phase.SERVING, self._clock.wall()))
+            yield from self.log.enter(Phase.SERVING)
             yield TokenVerified(**self.stamp(), token=answer.token)
-        elif before is None or before.kind != answer.kind:
+            return
+        self._answers += 1
+        if before is None or before.kind != answer.kind:
             yield Verifying(**self.stamp(), url=self.url, what=answer.what)
 
     def _first_token_is_due(self, port: int) -> bool:
@@ -334,45 +247,21 @@ class Watch:
         return bool(port) and first.pending_s >= VERIFY_AFTER_S and not refused and self.phases.phase != Phase.VERIFY
 
     def _open_port(self) -> int:
-        """The port that the server itself listens on, 0 if it does not yet. Another's port does not count."""
+        """The port that the server itself listens on, 0 if it does not yet. Another's port does not count.
+
+        Where the command does not name one and several are open (a rendezvous store, metrics), they take turns.
+        """
         listening = self._sampler.listening_ports(self.processes.values())
         if self.command.port:
             return self.command.port if self.command.port in listening else 0
-        self.port = min(listening, default=0)
+        if not self.questions.first.pending_s:
+            ports = sorted(listening)
+            self.port = ports[self._answers % len(ports)] if ports else 0
         return self.port
-
-    # The screen
-
-    def _remember(self, measurement: Measurement) -> None:
-        rows = {}
-        for id_, sample in measurement.samples.items():
-            process = self.processes.get(id_)
-            if process is not None:
-                rows[id_] = self._row(process, sample, self._samples.get(id_), measurement.interval_s)
-        self._samples = dict(measurement.samples)
-        self._rows = rows
-
-    def _row(
-        self, process: Process, sample: ProcessSample, before: ProcessSample | None, interval_s: float
-    ) -> ProcessRow:
-        over = max(interval_s, 0.001)
-        return ProcessRow(
-            pid=process.id.pid,
-            name=process.name,
-            role=process.role,
-            label=process.label,
-            rank=process.rank,
-            phase=self.phases.phase_of(process.label, process.id.pid),
-            state=sample.state,
-            cpu_percent=(sample.cpu_s - before.cpu_s) / over * 100 if before else 0.0,
-            read_bytes_s=_rate(sample.read_bytes, before.read_bytes, over) if before else 0.0,
-            write_bytes_s=_rate(sample.write_bytes, before.write_bytes, over) if before else 0.0,
-            memory_bytes=sample.memory_bytes,
-        )
 
     def view(self, run: str, *, looking: bool) -> LiveView:
         """The run as a screen shows it."""
-        last = self.lines[-1].text if self.lines else ""
+        last = self.log.lines[-1].text if self.log.lines else ""
         return LiveView(
             run=run,
             engine=self.profile.name,
@@ -381,11 +270,11 @@ class Watch:
             phase=self.phases.phase,
             motion=self.judgement.motion,
             why=self.judgement.why,
-            elapsed_s=self.elapsed_s,
+            elapsed_s=self.stamp.elapsed_s,
             quiet_s=self.judgement.quiet_s,
             threshold_s=self.judgement.threshold_s,
             timeline=self.phases.timeline,
-            rows=self.rows,
+            rows=self.rows.all,
             now=self._clock.wall(),
             last_log=last[:300],
             counter=self.phases.counter,
@@ -402,9 +291,3 @@ def _is_loss(exit_: Exit) -> bool:
     if exit_.role in {Role.COMPILER, Role.HELPER}:
         return False
     return exit_.signal is not None or (isinstance(exit_.code, int) and exit_.code != 0)
-
-
-def _rate(now: int | Gap, before: int | Gap, seconds: float) -> float:
-    if isinstance(now, Gap) or isinstance(before, Gap):
-        return 0.0
-    return max(0, now - before) / seconds
