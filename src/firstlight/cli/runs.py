@@ -94,5 +94,5 @@ def _json(run: str, folder: str, state: RunState | Gap, boottime: float) -> str:
     if isinstance(state, Gap):
         known["gap"] = state
     else:
-        known |= {"standing": standing(state, boottime), **msgspec.to_builtins(state)}
+        known |= {"standing": standing(state, boottime), **msgspec.to_builtins(state), "run": run}
     return msgspec.json.encode(known).decode()

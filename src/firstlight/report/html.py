@@ -26,7 +26,7 @@ def html(report: Report) -> str:
         _section("What could not be seen", _list([gap_words(gap) for gap in report.gaps])),
         _section("First error", _block([sections.log_line(report.first_error)] if report.first_error else [])),
         _section("Last lines of the log", _block([sections.log_line(line) for line in report.log_tail])),
-        _section("Files", _named([("evidence", report.bundle)] if report.bundle else [])),
+        _section("Files", _named(sections.files(report))),
         _folded("As Markdown, to paste into an issue", _block(markdown(report).splitlines())),
     ]
     return _PAGE.format(title=_text(title), style=style, body="\n".join(part for part in body if part))
@@ -106,12 +106,11 @@ def _group(group: sections.Group) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    pids = f" (pid {', '.join(map(str, finding.pids))})" if finding.pids else ""
+    verdict, title = sections.finding_words(finding)
     seen = "".join(f"<li><q>{_text(quote)}</q></li>" for quote in finding.evidence)
     advice = "".join(f'<li class="advice">{_text(words)}</li>' for words in finding.advice)
     return (
-        f'<article><p><b class="verdict">{_text(finding.verdict)}</b> {_text(finding.title)}{pids}</p>'
-        f"<ul>{seen}{advice}</ul></article>\n"
+        f'<article><p><b class="verdict">{_text(verdict)}</b> {_text(title)}</p><ul>{seen}{advice}</ul></article>\n'
     )
 
 

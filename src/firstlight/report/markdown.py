@@ -30,6 +30,7 @@ def markdown(report: Report) -> str:
         _folded("Last lines of the log", _fence([sections.log_line(line) for line in report.log_tail])),
         _section("What could not be seen", _bullets([_words(gap_words(gap)) for gap in report.gaps])),
         _section("What to do next", _bullets([_words(step) for step in report.next_steps])),
+        _section("Files", _named(sections.files(report))),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
@@ -79,8 +80,8 @@ def _group(group: sections.Group) -> str:
 
 
 def _finding(finding: Finding) -> str:
-    pids = f" (pid {', '.join(map(str, finding.pids))})" if finding.pids else ""
-    lines = [f"- **{finding.verdict}**: {_words(finding.title)}{pids}"]
+    verdict, title = sections.finding_words(finding)
+    lines = [f"- **{_words(verdict)}**: {_words(title)}"]
     lines += [f"  - seen: {_code(quote)}" for quote in finding.evidence]
     lines += [f"  - try: {_words(advice)}" for advice in finding.advice]
     return "\n".join(lines)

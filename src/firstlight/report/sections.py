@@ -5,7 +5,7 @@ from typing import NamedTuple
 from firstlight.core.bundle import Frame
 from firstlight.core.log import Counter, LogLine
 from firstlight.core.process import Exit
-from firstlight.core.report import Report, ReportedProcess
+from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.timeline import merged
 from firstlight.core.vocabulary import Outcome, Phase
 from firstlight.core.words import date_and_time, exit_words, printable, seconds, size, time_of_day, who
@@ -61,7 +61,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     if report.quiet_since is not None:
         quiet = seconds(report.ended - report.quiet_since)
         rows.append(("quiet", f"since {time_of_day(report.quiet_since)}, {quiet} before this report"))
-    return [(name, words) for name, words in rows if words]
+    return [(name, printable(words, 4000)) for name, words in rows if words]
 
 
 def token_facts(report: Report) -> list[tuple[str, str]]:
@@ -111,6 +111,17 @@ def process_facts(process: ReportedProcess) -> str:
     state = STATE_WORDS.get(process.state, process.state)
     parts = [process.role, process.phase or "", state, f"CPU {process.cpu_percent:.0f} %", size(process.memory_bytes)]
     return ", ".join(part for part in parts if part)
+
+
+def finding_words(finding: Finding) -> tuple[str, str]:
+    """The verdict's word, and what was found in whom."""
+    pids = f" (pid {', '.join(map(str, finding.pids))})" if finding.pids else ""
+    return printable(finding.verdict, 40), f"{printable(finding.title)}{pids}"
+
+
+def files(report: Report) -> list[tuple[str, str]]:
+    """Where there is more to read."""
+    return [("evidence", printable(report.bundle))] if report.bundle else []
 
 
 def frame_words(frame: Frame) -> str:

@@ -30,10 +30,11 @@ def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
     _findings(paper, report.findings)
     if report.first_error is not None:
         paper.items("First error", [sections.log_line(report.first_error)])
-    paper.items("Last lines of the log", [sections.log_line(line) for line in report.log_tail])
+    if report.outcome != Outcome.SERVING:  # nobody looks for the last words of what works
+        paper.items("Last lines of the log", [sections.log_line(line) for line in report.log_tail])
     paper.items("What could not be seen", [gap_words(gap) for gap in report.gaps])
     paper.items("What to do next", [printable(step) for step in report.next_steps])
-    paper.table("Files", [("evidence", report.bundle)] if report.bundle else [])
+    paper.table("Files", sections.files(report))
     return paper.text()
 
 
@@ -121,8 +122,8 @@ def _findings(paper: _Paper, findings: tuple[Finding, ...]) -> None:
     if findings:
         paper.heading("Findings")
     for finding in findings:
-        pids = f" (pid {', '.join(map(str, finding.pids))})" if finding.pids else ""
-        paper.line(Text.assemble((finding.verdict, "bold"), f": {printable(finding.title)}{pids}"), 2)
+        verdict, title = sections.finding_words(finding)
+        paper.line(Text.assemble((verdict, "bold"), f": {title}"), 2)
         for quote in finding.evidence:
             paper.line(f"seen: {printable(quote)}", 6)
         for advice in finding.advice:

@@ -23,6 +23,7 @@ import re
 import shutil
 import stat
 import threading
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -193,9 +194,9 @@ def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
 
 
 def _places() -> tuple[_Place, ...]:
-    """The folders that may hold runs, in order of preference."""
+    """The folders that may hold runs, in order of preference. Runs of another home are none of this one's."""
     temporary = Path(os.environ.get("TMPDIR") or "/tmp").absolute()
-    ours = f"firstlight-{os.getuid()}"
+    ours = f"firstlight-{os.getuid()}-{zlib.crc32(os.fsencode(home())):08x}"
     shared = (temporary / ours, Path("/tmp") / ours, Path("/dev/shm") / ours)
     fallbacks = (_Place(place / "runs", shared=True) for place in dict.fromkeys(shared))
     return (_Place(home() / "runs", shared=False), *fallbacks)

@@ -187,13 +187,11 @@ class TestPruning:
     @pytest.fixture
     def old_runs(self) -> list[str]:
         """Fifty-three runs, the oldest first, none of them touched for hours."""
-        clock = HandClock()
-        made = []
-        for _ in range(53):
-            clock.advance(60)
-            run = new_run(clock)
-            os.utime(run.path, (1_700_000_000, 1_700_000_000))
-            made.append(run.id)
+        made = [f"2023-11-14-1200{number:02}-server-000" for number in range(53)]
+        for run in made:
+            path = home() / "runs" / run
+            path.mkdir(parents=True)
+            os.utime(path, (1_700_000_000, 1_700_000_000))
         return made
 
     def test_the_oldest_beyond_fifty_go(self, old_runs: list[str]) -> None:

@@ -10,7 +10,7 @@ from firstlight.core.view import LiveView
 
 
 class Screen(Protocol):
-    """Shows an attempt. None of its methods raises because a terminal or a pipe has gone away."""
+    """Shows an attempt. None of its methods waits for a terminal or a pipe, or raises because it has gone away."""
 
     def event(self, event: Event) -> None:
         """Something happened. The verdict goes to stdout, all else to stderr; as JSON everything goes to stdout."""
@@ -30,14 +30,18 @@ def make_screen(clock: Clock, *, json: bool = False, show_log: bool = False) -> 
 
     With `show_log` every log line that comes as an event is shown, else only errors.
     """
+    from firstlight.cli.screen.outlet import Outlet
+
+    results = Outlet(sys.stdout)
     if json:
         from firstlight.cli.screen.jsonlines import JsonScreen
 
-        return JsonScreen(sys.stdout)
-    if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        return JsonScreen(results)
+    out = Outlet(sys.stderr)
+    if out.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         from firstlight.cli.screen.live import LiveScreen
 
-        return LiveScreen(clock, sys.stderr, sys.stdout, show_log=show_log)
+        return LiveScreen(clock, out, results, show_log=show_log)
     from firstlight.cli.screen.plain import PlainScreen
 
-    return PlainScreen(sys.stderr, sys.stdout, show_log=show_log)
+    return PlainScreen(out, results, show_log=show_log)

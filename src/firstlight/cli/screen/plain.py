@@ -1,7 +1,6 @@
 """The screen for logs and pipes: plain lines, one for what matters, a heartbeat while nothing does."""
 
-from typing import TextIO
-
+from firstlight.cli.screen.outlet import Outlet
 from firstlight.cli.screen.phasenews import PhaseNews
 from firstlight.cli.screen.results import Results
 from firstlight.cli.screen.sentences import is_error, sentence
@@ -13,14 +12,15 @@ from firstlight.core.words import printable, seconds, size
 
 HEARTBEAT_S = 10.0
 ERROR_LINES_MAX = 30
+AFTER_THIS_S = 1.0
 CALM = frozenset({Motion.MOVING, Motion.QUIET})
 
 
 class PlainScreen:
     """Writes `[  12.3 s] what happened` to `out`, and the verdict to `results`."""
 
-    def __init__(self, out: TextIO, results: TextIO, *, show_log: bool = False) -> None:
-        self._out: TextIO | None = out
+    def __init__(self, out: Outlet, results: Outlet, *, show_log: bool = False) -> None:
+        self._out = out
         self._results = Results(results)
         self._show_log = show_log
         self._phases = PhaseNews()
@@ -30,6 +30,7 @@ class PlainScreen:
 
     def event(self, event: Event) -> None:
         if isinstance(event, Verdict):
+            self._out.drain(AFTER_THIS_S)  # both may be the same terminal
             self._results.show(event.report)
         elif isinstance(event, LogSeen):
             self._say(event.t, self._log_line(event))
@@ -44,7 +45,8 @@ class PlainScreen:
             self._say(view.elapsed_s, heartbeat(view))
 
     def close(self) -> None:
-        """Nothing to restore."""
+        self._out.drain()
+        self._results.close()
 
     def _motion(self, event: MotionChanged) -> str:
         """A start that breathes (moving, quiet, moving …) is told of as rarely as the heartbeat."""
@@ -65,14 +67,10 @@ class PlainScreen:
         return f"│ {printable(event.text, 300)}" if self._error_lines < ERROR_LINES_MAX else ""
 
     def _say(self, t: float, line: str) -> None:
-        if not line or self._out is None:
-            return
-        self._next_heartbeat = max(self._next_heartbeat, t + HEARTBEAT_S)
-        try:
+        if line:
+            self._next_heartbeat = max(self._next_heartbeat, t + HEARTBEAT_S)
             self._out.write(f"[{t:7.1f} s] {line}\n")
             self._out.flush()
-        except (OSError, ValueError):  # nobody reads any more; the server is watched on
-            self._out = None
 
 
 def heartbeat(view: LiveView) -> str:

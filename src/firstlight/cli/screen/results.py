@@ -3,6 +3,7 @@
 import os
 from typing import TextIO
 
+from firstlight.cli.screen.outlet import Outlet
 from firstlight.core.report import Report
 
 NARROW = 60
@@ -12,36 +13,30 @@ WIDE = 100
 class Results:
     """Prints reports. A report that says nothing new (the server still serves when the user leaves) is one line."""
 
-    def __init__(self, out: TextIO) -> None:
-        self._out: TextIO | None = out
+    def __init__(self, out: Outlet) -> None:
+        self._out = out
         self._last = ""
 
     def show(self, report: Report) -> None:
         from firstlight.report.terminal import terminal
 
         news = f"{report.outcome} {report.phase} {report.bundle}"
-        if self._out is None:
-            return
         full = terminal(report, width=width_of(self._out), colour=wants_colour(self._out))
-        self._print(full if news != self._last else report.headline)
+        self._out.write(full if news != self._last else f"{report.headline}\n")
+        self._out.flush()
         self._last = news
 
-    def _print(self, text: str) -> None:
-        if self._out is None:
-            return
-        try:
-            self._out.write(text.rstrip("\n") + "\n")
-            self._out.flush()
-        except (OSError, ValueError):  # nobody reads any more; the server is watched on
-            self._out = None
+    def close(self) -> None:
+        """Wait until it is written, within bounds."""
+        self._out.drain()
 
 
-def wants_colour(out: TextIO) -> bool:
+def wants_colour(out: Outlet | TextIO) -> bool:
     """True on a terminal, unless the user asked for none (https://no-color.org)."""
     return out.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def width_of(out: TextIO) -> int:
+def width_of(out: Outlet | TextIO) -> int:
     """The terminal's width within what can be read well."""
     try:
         return max(NARROW, min(os.get_terminal_size(out.fileno()).columns, WIDE))

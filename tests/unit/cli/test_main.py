@@ -1,0 +1,119 @@
+"""The command line as a program: help, errors, exit codes, pipes."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+
+import click
+import pytest
+
+from firstlight import __version__
+from firstlight.cli import main
+from firstlight.errors import RunNotFound
+
+Cli = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_help_names_every_command_and_what_exit_codes_mean(cli: Cli) -> None:
+    done = cli("--help")
+    assert done.returncode == 0
+    for name, lazy in main.COMMANDS.items():
+        assert f"{name} " in done.stdout
+        assert lazy.help in done.stdout
+    for code in (0, 1, 2, 3, 4, 5, 70, 130):
+        assert re.search(rf"^ +{code} +\w", done.stdout, re.MULTILINE)
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom firstlight.cli.main import run\nrun(['--help'])\n"
+        "print(*sorted(sys.modules), sep='\\n', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    modules = set(done.stderr.split())
+    assert "firstlight.cli.main" in modules
+    assert not {name for name in modules if name.split(".")[0] in {"torch", "rich", "msgspec", "vllm", "sglang"}}
+    assert not {
+        name for name in modules if name.startswith("firstlight.") and name.split(".")[1] not in {"cli", "errors"}
+    }
+    assert not {lazy.place.split(":")[0] for lazy in main.COMMANDS.values()} & modules
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_every_command_exists_and_explains_itself(cli: Cli, name: str) -> None:
+    done = cli(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert name in done.stdout
+
+
+def test_version(cli: Cli) -> None:
+    assert cli("--version").stdout == f"firstlight {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [("nonsense",), ("runs", "--nonsense"), ("probe",), ("runs", "-n", "none")])
+def test_wrong_usage_is_2_and_words_on_stderr(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Error" in done.stderr
+
+
+def test_an_error_of_ours_is_a_sentence_a_way_out_and_its_own_code(cli: Cli) -> None:
+    done = cli("report", "nonsense")
+    assert done.returncode == RunNotFound.exit_code
+    first, second = done.stderr.splitlines()
+    assert first == "firstlight: there are no runs yet"
+    assert second.startswith("  `firstlight up` makes one")
+
+
+class TestEndings:
+    """What `run` makes of each way in which a command can end."""
+
+    @staticmethod
+    def ending(monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> int:
+        def callback() -> None:
+            raise raised
+
+        command = click.Command("boom", callback=callback)
+        monkeypatch.setattr(main.LazyGroup, "get_command", lambda *_: command)
+        return main.run(["boom"])
+
+    def test_a_bug_says_that_it_is_one_and_leaves_a_file(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        secret = "hf_" + "a1B2" * 8
+        monkeypatch.setattr(sys, "argv", ["firstlight", "up", "--api-key", "hush"])
+        assert self.ending(monkeypatch, ZeroDivisionError(f"with {secret}")) == 70
+        said = capsys.readouterr().err
+        assert "this is a bug of firstlight, please report it" in said
+        path = said.split()[-1]
+        with open(path, encoding="utf-8") as file:  # noqa: PTH123
+            text = file.read()
+        os.unlink(path)  # noqa: PTH108
+        assert "ZeroDivisionError" in text
+        assert "command: firstlight up --api-key ***" in text
+        assert secret not in text
+
+    @pytest.mark.parametrize("raised", [KeyboardInterrupt(), click.Abort()])
+    def test_an_interrupt_is_130(self, monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> None:
+        assert self.ending(monkeypatch, raised) == 130
+
+    def test_a_closed_pipe_is_quiet(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert self.ending(monkeypatch, BrokenPipeError()) == 141
+        assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_leaves_early_causes_no_noise(cli: Cli) -> None:
+    done = cli("--help", shell="| head -1")
+    assert done.stdout.startswith("Usage: firstlight")
+    assert done.stderr == ""
+
+
+def test_a_closed_stdout_causes_no_noise(cli: Cli) -> None:
+    """The pipe's reader is gone before the first word is written."""
+    done = cli("--help", shell="| true")
+    assert done.stderr == ""

@@ -1,0 +1,155 @@
+"""The same report in every form: compared whole with golden files, and attacked.
+
+To accept a changed wording, look at what `FIRSTLIGHT_GOLDEN=write pytest tests/unit/report` changes in golden/.
+"""
+
+import os
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from firstlight.core.record import to_json
+from firstlight.core.report import Report
+from firstlight.report.html import html
+from firstlight.report.markdown import markdown
+from firstlight.report.terminal import terminal
+
+GOLDEN = Path(__file__).parent / "golden"
+FORMS: dict[str, Callable[[Report], str]] = {"txt": terminal, "md": markdown, "html": html}
+
+
+@pytest.fixture(params=["serving", "stalled", "exited"])
+def named(request: pytest.FixtureRequest) -> tuple[str, Report]:
+    return request.param, request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize("suffix", FORMS)
+def test_a_report_reads_as_agreed(named: tuple[str, Report], suffix: str) -> None:
+    name, report = named
+    golden = GOLDEN / f"{name}.{suffix}"
+    text = FORMS[suffix](report)
+    if os.environ.get("FIRSTLIGHT_GOLDEN") == "write":
+        golden.write_text(text, encoding="utf-8")
+    assert text == golden.read_text(encoding="utf-8")
+
+
+def test_json_is_the_report_itself(named: tuple[str, Report]) -> None:
+    assert msgspec.json.decode(to_json(named[1]), type=Report) == named[1]
+
+
+class TestTerminal:
+    @pytest.mark.parametrize("width", [40, 60, 80, 100])
+    def test_no_line_is_wider_than_asked_for(self, named: tuple[str, Report], width: int) -> None:
+        assert max(map(cell_len, terminal(named[1], width=width).splitlines())) <= width
+
+    def test_colour_only_where_asked_for(self, stalled: Report) -> None:
+        plain, coloured = terminal(stalled), terminal(stalled, colour=True)
+        assert "\x1b" not in plain
+        assert "\x1b[1;31mSTALLED" in coloured
+
+    def test_no_escape_of_the_servers_reaches_the_terminal(self, hostile: Report) -> None:
+        text = terminal(hostile)
+        assert all(char.isprintable() for char in text.replace("\n", ""))
+        assert len(text) < 50_000
+
+
+class TestHtml:
+    def test_nothing_of_the_servers_becomes_markup(self, hostile: Report, stalled: Report) -> None:
+        assert _Tags.of(html(hostile)).names <= _Tags.of(html(stalled)).names | {"dl", "br"}
+        assert "<script" not in html(hostile)
+
+    def test_it_fetches_nothing_and_runs_nothing(self, named: tuple[str, Report]) -> None:
+        page = _Tags.of(html(named[1]))
+        assert not page.names & {"script", "link", "img", "iframe", "object", "a", "form", "base"}
+        assert not {"src", "href", "onclick", "onload"} & page.attributes
+        assert "url(" not in html(named[1]).replace("<dt>url</dt>", "")
+        assert "default-src 'none'" in html(named[1])
+
+    def test_it_knows_dark_and_narrow_screens(self, serving: Report) -> None:
+        page = html(serving)
+        assert "prefers-color-scheme: dark" in page
+        assert 'name="viewport"' in page
+
+    def test_every_tag_is_closed(self, named: tuple[str, Report]) -> None:
+        assert _Tags.of(html(named[1])).unclosed == []
+
+    def test_64_ranks_fit_into_a_megabyte(self, stalled: Report) -> None:
+        ranks = tuple(
+            msgspec.structs.replace(stalled.processes[1], pid=1000 + rank, rank=rank, doing=f"waits for {rank}")
+            for rank in range(64)
+        )
+        assert len(html(msgspec.structs.replace(stalled, processes=ranks)).encode()) < 1_000_000
+
+
+class TestMarkdown:
+    def test_nobody_is_mentioned_and_nothing_is_rendered(self, hostile: Report) -> None:
+        outside = _outside_code(markdown(hostile))
+        assert "@octocat" not in outside
+        assert "#1 " not in outside
+        assert "<script" not in outside.replace("\\<", "")
+
+    def test_a_fence_is_longer_than_the_backticks_in_it(self, stalled: Report) -> None:
+        tail = (msgspec.structs.replace(stalled.log_tail[0], text="```` </details> ````"),)
+        text = markdown(msgspec.structs.replace(stalled, log_tail=tail))
+        assert "`````text\n```` </details> ````\n`````" in text
+
+
+class _Tags(HTMLParser):
+    """What a browser would see of a page."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+        self.attributes: set[str] = set()
+        self.unclosed: list[str] = []
+
+    @classmethod
+    def of(cls, page: str) -> "_Tags":
+        seen = cls()
+        seen.feed(page)
+        seen.close()
+        return seen
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in self.VOID:
+            self.unclosed.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.unclosed.pop() == tag
+
+
+def _outside_code(text: str) -> str:
+    """Markdown without its fenced blocks and code spans."""
+    kept, fence = [], ""
+    for line in text.splitlines():
+        bare = line.strip()
+        if not fence and bare.startswith("```"):
+            fence = bare[: len(bare) - len(bare.lstrip("`"))]
+        elif fence and bare == fence:
+            fence = ""
+        elif not fence:
+            kept.append(_without_spans(line))
+    return "\n".join(kept)
+
+
+def _without_spans(line: str) -> str:
+    kept = ""
+    while line:
+        if line.startswith("\\"):
+            kept, line = kept + line[:2], line[2:]
+        elif line.startswith("`"):
+            ticks = line[: len(line) - len(line.lstrip("`"))]
+            _, found, rest = line[len(ticks) :].partition(ticks)
+            assert found, f"an open code span: {line}"
+            line = rest
+        else:
+            kept, line = kept + line[0], line[1:]
+    return kept
