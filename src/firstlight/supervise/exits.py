@@ -11,6 +11,7 @@ import queue
 import select
 import struct
 import threading
+from collections import deque
 from dataclasses import dataclass
 
 from firstlight import procfs
@@ -21,6 +22,8 @@ from firstlight.core.vocabulary import GapReason, Role
 from firstlight.supervise.oom import OomWatch
 
 TICK_S = 60.0
+REPORTED_MAX = 1000
+"""How many of those reported are remembered, so that none is reported twice when the guard tells of it later."""
 STATUS_WAIT_S = 1.0
 """How long a death may wait for its status: for its parent to reap it, or the guard to report."""
 
@@ -88,6 +91,7 @@ class ExitWatch:
         self._dead: list[_Watched] = []
         self._deaths: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
         self._told: dict[ProcessId, int] = {}
+        self._reported: deque[ProcessId] = deque(maxlen=REPORTED_MAX)
         self._epoll = select.epoll()
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._epoll.register(self._closing, select.EPOLLIN)
@@ -97,7 +101,7 @@ class ExitWatch:
 
     def watch(self, id_: ProcessId, process: Process | None = None) -> None:
         """Watch this process. One that is gone already is reported by the next polls."""
-        if id_ in self._watched:
+        if id_ in self._watched or id_ in self._reported:
             return
         who = process or Process(id=id_, ppid=0, name="", cmdline=())
         watched = _Watched(id_, who.name, who.role, who.label, who.rank)
@@ -113,12 +117,16 @@ class ExitWatch:
             return  # no pidfds here, or no descriptors left: the process tree will tell, see `gone`
 
     def told(self, exits: list[Exit]) -> None:
-        """What the guard reports; it knows the status where the kernel no longer does."""
+        """What the guard reports: the status where the kernel has forgotten it, and deaths that nobody watched."""
         for exit_ in exits:
-            if isinstance(exit_.code, int):
-                self._told[exit_.id] = exit_.code << 8
-            elif exit_.signal is not None:
-                self._told[exit_.id] = exit_.signal
+            status = exit_.signal if exit_.signal is not None else exit_.code
+            if not isinstance(status, int):
+                continue
+            self._told[exit_.id] = status if exit_.signal is not None else status << 8
+            if exit_.id not in self._watched and exit_.id not in self._reported:
+                unwatched = _Watched(exit_.id, exit_.name, exit_.role, exit_.label, exit_.rank)
+                self._watched[exit_.id] = unwatched
+                self._buried(unwatched, exit_.at)
 
     def gone(self, ids: tuple[ProcessId, ...]) -> None:
         """Processes that the tree no longer finds; only news where their pidfds could not be watched."""
@@ -177,6 +185,7 @@ class ExitWatch:
             os.close(dead.pidfd)
         del self._watched[dead.id]
         self._told.pop(dead.id, None)
+        self._reported.append(dead.id)
         status: int | Gap = (
             dead.status if dead.status is not None else _no_status(dead.id, was_watched=dead.pidfd >= 0)
         )

@@ -16,36 +16,30 @@ may hold secrets.
 """
 
 import ctypes
-import errno
 import json
 import os
-import select
 import signal
-import socket
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 
+from firstlight.supervise.control import Control
 from firstlight.supervise.ending import Ended, Ending, Member, descendants, everybody, look
+from firstlight.supervise.polling import wait_for
 from firstlight.supervise.pump import Channel, Pump
+from firstlight.supervise.spawn import run_server
 
 STREAMS = ("stdout", "stderr")
 
 PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 
-START_S = 10.0
-"""How long the guard waits for the whole of the start message."""
-EXEC_S = 25.0
-"""How long an exec may take (a program on a slow network disk) before it counts as failed."""
 TICK_S = 1.0
 ENDING_TICK_S = 0.1
 KILLING_TICK_S = 0.01
 DRAIN_S = 2.0
 """How long the log is still read after the last process has gone."""
 LOSS_REPORT_S = 10.0
-OUTBOX_BYTES = 4 << 20
-"""Reports kept for a firstlight that does not read them; more are dropped (exits.jsonl has them all)."""
 
 
 def become_subreaper() -> bool:
@@ -64,133 +58,11 @@ def set_title(title: str) -> None:
     ctypes.CDLL(None).prctl(PR_SET_NAME, b"firstlightguard", 0, 0, 0)
 
 
-def wait_for(readable: list[int], seconds: float, writable: int = -1) -> bool:
-    """Sleep until one of the descriptors is ready; False when the time is over. (select(2) stops at 1,024.)"""
-    poll = select.poll()
-    for fd in readable:
-        poll.register(fd, select.POLLIN)
-    if writable >= 0:
-        poll.register(writable, select.POLLIN | select.POLLOUT)
-    return bool(poll.poll(seconds * 1000))
-
-
-class Link:
-    """The guard's end of the control socket: lines in, lines out, never blocking after the start."""
-
-    def __init__(self, fd: int) -> None:
-        self._socket = socket.socket(fileno=fd)
-        self.closed = False
-        self._inbox = b""
-        self._outbox = b""
-
-    def fileno(self) -> int:
-        return self._socket.fileno()
-
-    @property
-    def wants_to_write(self) -> bool:
-        return bool(self._outbox) and not self.closed
-
-    def first(self) -> dict[str, Any] | None:
-        """The start message, None if firstlight vanished, or fell silent, before it was whole."""
-        ends = time.monotonic() + START_S
-        while b"\n" not in self._inbox and not self.closed:
-            left = ends - time.monotonic()
-            if left <= 0 or not wait_for([self.fileno()], left):
-                return None
-            self._receive()
-        messages = self.read()
-        return messages[0] if messages else None
-
-    def read(self) -> list[dict[str, Any]]:
-        """Whole messages that have arrived."""
-        self._socket.setblocking(False)
-        self._receive()
-        *lines, self._inbox = self._inbox.split(b"\n")
-        return [json.loads(line) for line in lines]
-
-    def _receive(self) -> None:
-        try:
-            while chunk := self._socket.recv(1 << 16):
-                self._inbox += chunk
-                if b"\n" in chunk:
-                    return
-            self.closed = True
-        except BlockingIOError:
-            return
-        except OSError:
-            self.closed = True
-
-    def say(self, event: str, **facts: object) -> None:
-        """Report to firstlight, now or when it reads again."""
-        if not self.closed and len(self._outbox) < OUTBOX_BYTES:
-            self._outbox += json.dumps({"event": event, **facts}).encode() + b"\n"
-            self.flush()
-
-    def flush(self) -> None:
-        """Send on what firstlight had no room for before."""
-        if not self.wants_to_write:
-            return
-        try:
-            self._outbox = self._outbox[self._socket.send(self._outbox) :]
-        except BlockingIOError:
-            return
-        except OSError:
-            self.closed = True
-
-
-def run_server(start: dict[str, Any]) -> int:
-    """Fork and exec the server; its pid.
-
-    Raises:
-        OSError: as the exec, or the change of folder, failed; `filename` says which of the two.
-    """
-    report, reported = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _become_server(start, reported)
-    os.close(reported)
-    try:
-        ready = wait_for([report], EXEC_S)
-        failure = os.read(report, 4096).decode() if ready else f"{errno.ETIMEDOUT} exec"
-    finally:
-        os.close(report)
-    if failure:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        number, _, where = failure.partition(" ")
-        raise OSError(int(number), os.strerror(int(number)), where)
-    return pid
-
-
-def _become_server(start: dict[str, Any], report: int) -> NoReturn:
-    """In the child: a session of its own, no input, the pipes as output, every signal as at birth; then exec."""
-    where = "exec"
-    try:
-        os.setsid()
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):  # the two that Python ignores at its start
-            signal.signal(number, signal.SIG_DFL)
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(start["stdout"]["write_end"], 1)
-        os.dup2(start["stderr"]["write_end"], 2)
-        where = "chdir"
-        os.chdir(start["cwd"])
-        where = "exec"
-        os.execvpe(start["argv"][0], start["argv"], start["env"])
-    except OSError as error:
-        os.write(report, f"{error.errno} {where}".encode())
-    except BaseException:  # noqa: BLE001 - nothing may return into the guard's code from here
-        os.write(report, f"{errno.EINVAL} {where}".encode())
-    os._exit(127)
-
-
 class Guard:
     """The guard's one loop: pump, reap, listen, and end the tree when that is due."""
 
-    def __init__(self, link: Link, start: dict[str, Any], wakeup: int) -> None:
-        self._link = link
+    def __init__(self, control: Control, start: dict[str, Any], wakeup: int) -> None:
+        self._control = control
         self._pumps = [Pump(name, Channel(*start[name]["channel"])) for name in STREAMS]
         self._wakeup = wakeup
         self._grace_s = float(start["grace_s"])
@@ -206,7 +78,7 @@ class Guard:
         """Until there is nothing left to guard."""
         self._root = root
         member = look(root)
-        self._link.say("started", pid=root, started=member.started if member else 0)
+        self._control.say("started", pid=root, started=member.started if member else 0)
         while True:
             for pump in self._pumps:
                 pump.move()
@@ -227,14 +99,14 @@ class Guard:
 
     def _finished(self) -> bool:
         if self._ended is not None:
-            return self._ending is None and self._link.closed
+            return self._ending is None and self._control.closed
         return self._released and self._root == 0 and all(p.ended for p in self._pumps) and not self._descendants()
 
     def _wait(self) -> None:
         readable = [self._wakeup, *(pump.source for pump in self._pumps if not pump.ended)]
-        if not self._link.closed:
-            readable.append(self._link.fileno())
-        wait_for(readable, self._tick_s(), self._link.fileno() if self._link.wants_to_write else -1)
+        if not self._control.closed:
+            readable.append(self._control.fileno())
+        wait_for(readable, self._tick_s(), self._control.fileno() if self._control.wants_to_write else -1)
         try:
             signals = os.read(self._wakeup, 4096)
         except BlockingIOError:
@@ -248,14 +120,14 @@ class Guard:
         return KILLING_TICK_S if self._ending.insisting else ENDING_TICK_S
 
     def _listen(self) -> None:
-        self._link.flush()
-        for message in self._link.read():
+        self._control.flush()
+        for message in self._control.read():
             if message["do"] == "stop":
                 self._begin_ending(float(message["grace_s"]))
             elif message["do"] == "release":
                 self._released = True
-                self._link.say("released")
-        if self._link.closed and not self._released:
+                self._control.say("released")
+        if self._control.closed and not self._released:
             self._begin_ending(self._grace_s)
 
     def _begin_ending(self, grace_s: float) -> None:
@@ -277,7 +149,7 @@ class Guard:
         if ended and (all(pump.ended for pump in self._pumps) or now >= self._drain_until or ended.left):
             self._ending = None
             self._report_losses(every_s=0)
-            self._link.say("ended", **ended._asdict())
+            self._control.say("ended", **ended._asdict())
 
     def _descendants(self) -> list[Member]:
         return descendants([os.getpid()], everybody())
@@ -306,7 +178,7 @@ class Guard:
         }
         if pid == self._root:
             self._root = 0
-        self._link.say("exit", **facts)
+        self._control.say("exit", **facts)
         try:
             os.write(self._exits, json.dumps(facts).encode() + b"\n")
         except OSError:
@@ -318,7 +190,7 @@ class Guard:
             said, at = self._losses_said.get(pump.stream, (0, -every_s))
             if pump.missed > said and now - at >= every_s:
                 self._losses_said[pump.stream] = (pump.missed, now)
-                self._link.say("lost", stream=pump.stream, bytes=pump.missed, errno=pump.refusal)
+                self._control.say("lost", stream=pump.stream, bytes=pump.missed, errno=pump.refusal)
 
 
 def _open_exits(folder: str) -> int:
@@ -341,30 +213,30 @@ def _signals_to_pipe() -> int:
     return readable
 
 
-def _keep_from_the_server(control: int, start: dict[str, Any]) -> None:
+def _keep_from_the_server(control_fd: int, start: dict[str, Any]) -> None:
     """What the guard inherited, the server must not."""
-    for fd in (control, *(fd for name in STREAMS for fd in (*start[name]["channel"], start[name]["write_end"]))):
+    for fd in (control_fd, *(fd for name in STREAMS for fd in (*start[name]["channel"], start[name]["write_end"]))):
         if fd >= 0:
             os.set_inheritable(fd, False)
 
 
 def main() -> None:
     """`… RUN CONTROL_FD`: be the guard of one server."""
-    run, control = sys.argv[-2], int(sys.argv[-1])
+    run, control_fd = sys.argv[-2], int(sys.argv[-1])
     become_subreaper()
     set_title(f"firstlight guard {run}")
     wakeup = _signals_to_pipe()
-    link = Link(control)
-    message = link.first()
+    control = Control(control_fd)
+    message = control.first()
     if message is None:
         return
     start = message["start"]
-    _keep_from_the_server(control, start)
-    guard = Guard(link, start, wakeup)
+    _keep_from_the_server(control_fd, start)
+    guard = Guard(control, start, wakeup)
     try:
         root = run_server(start)
     except OSError as error:
-        link.say("failed", errno=error.errno, where=error.filename or "fork")
+        control.say("failed", errno=error.errno, where=error.filename or "fork")
         return
     for stream in STREAMS:
         os.close(start[stream]["write_end"])
@@ -373,7 +245,7 @@ def main() -> None:
     except BaseException as error:
         import traceback  # only now: it would cost a megabyte all the time
 
-        link.say("broken", traceback="".join(traceback.format_exception(error)))
-        if link.closed:
+        control.say("broken", traceback="".join(traceback.format_exception(error)))
+        if control.closed:
             guard.end_if_alone()
         raise

@@ -7,12 +7,12 @@ import contextlib
 import json
 import os
 import queue
-import select
 import socket
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from firstlight.supervise.polling import wait_for
 from firstlight.supervise.pump import Pump
 
 TICK_S = 1.0
@@ -56,7 +56,7 @@ class GuardLink:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            if not _readable(self._control.fileno(), TICK_S):
+            if not wait_for([self._control.fileno()], TICK_S):
                 continue
             if not self._receive():
                 break
@@ -87,16 +87,6 @@ class GuardLink:
         self.pumps = self._make_pumps()
         self.lost.set()
         while not self._closing.is_set() and not all(pump.ended for pump in self.pumps):
-            poll = select.poll()
-            for pump in self.pumps:
-                if not pump.ended:
-                    poll.register(pump.source, select.POLLIN)
-            poll.poll(TICK_S * 1000)
+            wait_for([pump.source for pump in self.pumps if not pump.ended], TICK_S)
             for pump in self.pumps:
                 pump.move()
-
-
-def _readable(fd: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

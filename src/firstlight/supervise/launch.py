@@ -1,6 +1,5 @@
 """Starts a server under a guard, and owns it from then on: its reports, its log, its end."""
 
-import errno
 import os
 import socket
 import subprocess
@@ -15,13 +14,16 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, ProcessId
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import GapReason
-from firstlight.errors import CommandNotFound, LaunchFailed
 from firstlight.supervise.capture import LogFollower
+from firstlight.supervise.control import START_S
 from firstlight.supervise.ending import INSIST_S, Ended, Ending, Member, descendants, everybody
 from firstlight.supervise.exits import exit_of
-from firstlight.supervise.guard import DRAIN_S, EXEC_S, START_S, STREAMS, become_subreaper
+from firstlight.supervise.guard import DRAIN_S, STREAMS, become_subreaper
 from firstlight.supervise.guardlink import GuardLink
-from firstlight.supervise.pump import Channel, Pump, widen
+from firstlight.supervise.pump import Pump
+from firstlight.supervise.refusals import no_guard, no_process, refusal
+from firstlight.supervise.spawn import EXEC_S
+from firstlight.supervise.streams import Stream, log_gap, open_stream
 
 GRACE_S = 10.0
 """How long a server is given to end by itself once it was asked to."""
@@ -39,12 +41,6 @@ class StopResult(NamedTuple):
     asked: int
     killed: int
     left: tuple[str, ...]
-
-
-class _Stream(NamedTuple):
-    channel: Channel
-    write_end: int
-    path: Path
 
 
 def launch(
@@ -69,19 +65,20 @@ def launch(
     run = run or folder.name
     become_subreaper()
     gaps: list[Gap] = []
-    streams = {name: _open_stream(name, folder, gaps) for name in STREAMS}
+    streams = [open_stream(name, folder, gaps) for name in STREAMS]
     control, guards_end = socket.socketpair()
     try:
         guard = _start_guard(run, guards_end, streams)
     except OSError as error:
         control.close()
-        _close_streams(streams)
-        raise LaunchFailed(f"no process could be started: {error.strerror}", _WAYS_OUT["fork"]) from error
+        for stream in streams:
+            stream.close()
+        raise no_process(error.errno or 0) from error
     finally:
         guards_end.close()
-        for stream in streams.values():
+        for stream in streams:
             os.close(stream.write_end)
-    link = GuardLink(control, lambda: [Pump(name, stream.channel) for name, stream in streams.items()])
+    link = GuardLink(control, lambda: [Pump(stream.name, stream.channel) for stream in streams])
     server = Server(run, guard, link, streams, clock=clock, gaps=gaps)
     env = {**(os.environ if environ is None else environ), **dict(command.env), RUN_VARIABLE: run}
     message = {
@@ -90,7 +87,7 @@ def launch(
         "cwd": str(cwd or Path.cwd()),
         "folder": str(folder.absolute()),
         "grace_s": grace_s,
-        **{name: {"channel": stream.channel, "write_end": stream.write_end} for name, stream in streams.items()},
+        **{stream.name: {"channel": stream.channel, "write_end": stream.write_end} for stream in streams},
     }
     try:
         server._start(message)
@@ -112,15 +109,14 @@ class Server:
         run: str,
         guard: "subprocess.Popen[bytes]",
         link: GuardLink,
-        streams: dict[str, _Stream],
+        streams: list[Stream],
         *,
         clock: Clock,
         gaps: list[Gap],
     ) -> None:
         self.root = ProcessId(pid=0, started=0)
         self.guard = guard.pid
-        self.stdout = streams["stdout"].path
-        self.stderr = streams["stderr"].path
+        self.stdout, self.stderr = (stream.path for stream in streams)
         self.gaps = gaps
         self._run = run
         self._guard = guard
@@ -128,7 +124,7 @@ class Server:
         self._streams = streams
         self._clock = clock
         self._closed = False
-        self._followers = _followers(streams, clock)
+        self._followers = [follower for stream in streams for follower in stream.followers(clock)]
 
     @property
     def reapers(self) -> tuple[int, ...]:
@@ -151,9 +147,12 @@ class Server:
             fact = self._link.facts.get_nowait()
             if fact["event"] == "exit":
                 exits.append(exit_of(_id(fact), fact["name"], fact["status"], fact["at"]))
+            elif fact["event"] == "lost":
+                self._note(log_gap(fact["stream"], fact["errno"]))
             else:
-                self._note(fact)
-        self._note_lost_guard()
+                self._note(_guard_gap(fact.get("traceback", "")))
+        if self.guard_lost and not self._closed:
+            self._note(_guard_gap())
         return exits
 
     def reported_exits(self) -> list[Exit]:
@@ -185,7 +184,8 @@ class Server:
             self._await_guard(GRACE_S)
         for pump in self._link.pumps:
             pump.move()
-        _close_streams(self._streams)
+        for stream in self._streams:
+            stream.close()
 
     def _start(self, message: dict[str, object]) -> None:
         deadline = Deadline(self._clock, STARTED_S, "the guard's word that the server has started")
@@ -193,15 +193,15 @@ class Server:
         while not deadline.passed:
             if self._link.facts.empty():
                 if self._link.lost.is_set():
-                    raise LaunchFailed("the guard of the server ended at once", _WAYS_OUT["guard"])
+                    raise no_guard("the guard of the server ended at once")
                 self._clock.sleep(0.002)
                 continue
             fact = self._link.facts.get_nowait()
             if fact["event"] == "started":
                 self.root = _id(fact)
                 return
-            _raise_failure(fact, message)
-        raise LaunchFailed(f"waited {STARTED_S:.0f} s for {deadline.name}, in vain", _WAYS_OUT["guard"])
+            raise refusal(fact, message)
+        raise no_guard(f"waited {STARTED_S:.0f} s for {deadline.name}, in vain")
 
     def _stop_by_guard(self, grace_s: float, while_waiting: Callable[[], None] | None) -> Ended | None:
         if self._link.lost.is_set() or not self._link.say({"do": "stop", "grace_s": grace_s}):
@@ -216,7 +216,7 @@ class Server:
 
     def _stop_by_hand(self, grace_s: float, while_waiting: Callable[[], None] | None) -> Ended:
         """The guard is gone, or does not answer (then it goes first, so that its orphans come to this process)."""
-        self._note_lost_guard()
+        self._note(_guard_gap())
         self._guard.kill()
         self._await_guard(2.0)
         ending = Ending(self._ours, grace_s, self._clock.monotonic())
@@ -251,66 +251,24 @@ class Server:
         try:
             self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._note({"event": "guard"})
+            self._note(_guard_gap())
 
-    def _note_lost_guard(self) -> None:
-        if self.guard_lost and not self._closed:
-            self._note({"event": "guard"})
-
-    def _note(self, fact: dict[str, Any]) -> None:
-        gap = _gap(fact)
+    def _note(self, gap: Gap) -> None:
         if gap not in self.gaps:
             self.gaps.append(gap)
 
 
-def _open_stream(name: str, folder: Path, gaps: list[Gap]) -> _Stream:
-    path = folder / f"{name}.log"
-    read_end, write_end = os.pipe()
-    widen(write_end)
-    try:
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        log = -1
-        gaps.append(_gap({"event": "lost", "stream": name, "errno": error.errno, "bytes": 0}))
-    return _Stream(Channel(read_end, log, _spare(name)), write_end, path)
-
-
-def _spare(name: str) -> int:
-    try:
-        return os.memfd_create(f"firstlight {name}", os.MFD_CLOEXEC)
-    except OSError:
-        return -1
-
-
-def _close_streams(streams: dict[str, _Stream]) -> None:
-    for stream in streams.values():
-        for fd in stream.channel:
-            if fd >= 0:
-                os.close(fd)
-
-
-def _start_guard(run: str, control: socket.socket, streams: dict[str, _Stream]) -> "subprocess.Popen[bytes]":
+def _start_guard(run: str, control: socket.socket, streams: list[Stream]) -> "subprocess.Popen[bytes]":
     root = str(Path(__file__).parents[2])
-    inherited = [control.fileno()]
-    for stream in streams.values():
-        inherited += [fd for fd in (*stream.channel, stream.write_end) if fd >= 0]
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _GUARD_PROGRAM, root, run, str(control.fileno())],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        pass_fds=inherited,
+        pass_fds=[control.fileno(), *(fd for stream in streams for fd in stream.fds)],
         start_new_session=True,
         cwd="/",
     )
-
-
-def _followers(streams: dict[str, _Stream], clock: Clock) -> list[LogFollower]:
-    followers = [LogFollower(stream.path, name, clock) for name, stream in streams.items() if stream.channel.log >= 0]
-    for name, stream in streams.items():
-        if stream.channel.spare >= 0:
-            followers.append(LogFollower(Path(f"/proc/self/fd/{stream.channel.spare}"), name, clock))
-    return followers
 
 
 def _id(fact: dict[str, Any]) -> ProcessId:
@@ -324,46 +282,10 @@ def _collect(pid: int) -> None:
         return
 
 
-def _gap(fact: dict[str, Any]) -> Gap:
-    """What a report of the guard means for the record."""
-    if fact["event"] == "lost":
-        return Gap(
-            what=f"the whole of {fact['stream']}.log",
-            reason=GapReason.FAILED,
-            detail=f"the file could not be written: {os.strerror(fact['errno'])}; the first 16 MiB that it missed "
-            "are kept in memory and followed there, but not after the end of firstlight",
-        )
+def _guard_gap(traceback: str = "") -> Gap:
     return Gap(
         what="the guard of the server",
         reason=GapReason.FAILED,
-        detail="it has ended before the server; firstlight itself keeps the log and ends the server now. "
-        + fact.get("traceback", "").strip().rpartition("\n")[2],
-    )
-
-
-_WAYS_OUT = {
-    "fork": "Too many processes or too little memory: compare `ulimit -u` and the pids limit of the container.",
-    "guard": f"Does `{sys.executable} -I -S -c 'import json, ctypes'` work?",
-}
-
-
-def _raise_failure(fact: dict[str, Any], message: dict[str, Any]) -> None:
-    """Say exactly why the command could not be run."""
-    if fact["event"] != "failed":
-        raise LaunchFailed(f"the guard failed: {fact.get('traceback', fact['event'])}", _WAYS_OUT["guard"])
-    program, number = message["argv"][0], fact["errno"]
-    if fact["where"] == "fork":
-        raise LaunchFailed(f"no process could be started: {os.strerror(number)}", _WAYS_OUT["fork"])
-    if fact["where"] == "chdir":
-        raise CommandNotFound(f"cannot run in {message['cwd']}: {os.strerror(number)}", "Start in another folder.")
-    if number == errno.ENOENT and "/" in program and Path(message["cwd"], program).exists():
-        what = "it is there, but the interpreter that its first line names is not"
-    else:
-        what = {
-            errno.ENOENT: "there is no such command",
-            errno.EACCES: "it may not be executed",
-            errno.ENOEXEC: "it is not a program, nor a script whose first line names one",
-        }.get(number, os.strerror(number))
-    raise CommandNotFound(
-        f"cannot run {program!r}: {what}", "Check the spelling, the PATH, the virtual environment and `chmod +x`."
+        detail="it ended before the server, or does not answer; firstlight itself keeps the log and ends the server. "
+        + traceback.strip().rpartition("\n")[2],
     )

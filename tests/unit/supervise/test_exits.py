@@ -112,6 +112,20 @@ def test_one_that_was_gone_before_it_was_watched_is_told_by_the_guard(watch, eve
     assert collect(watch, eventually)[0].code == 4
 
 
+def test_a_death_that_only_the_guard_saw_is_told_and_none_is_told_twice(watch, eventually):
+    process = subprocess.Popen(["sleep", "623"])
+    id_ = procfs.stat(process.pid).id
+    watch.watch(id_)
+    process.kill()
+    process.wait()
+    assert [exit_.id for exit_ in collect(watch, eventually)] == [id_]
+    unseen = Exit(id=ProcessId(pid=1, started=1), name="setsid", at=5.0, signal=15)
+    watch.told([Exit(id=id_, name="sleep", at=6.0, signal=9), unseen])
+    assert collect(watch, eventually) == [unseen]
+    watch.told([unseen])
+    assert watch.poll() == []
+
+
 def test_one_that_was_gone_before_it_was_watched_is_a_gap_if_nobody_tells(watch, eventually):
     process = subprocess.Popen(["true"])
     process.wait()

@@ -93,6 +93,16 @@ def test_a_released_server_stays_with_its_log_kept_until_it_ends(start, eventual
     assert [(exit_["pid"], exit_["status"], exit_["root"]) for exit_ in exits] == [(root, 9, True)]
 
 
+def test_firstlight_started_without_stdin_and_stderr_loses_no_pipe(start, eventually):
+    arguments = [sys.executable, "-c", DRIVER, str(start.folder), start.run, "release", "print('all there')"]
+    output = subprocess.run(
+        ["bash", "-c", 'exec "$@" <&- 2>&-', "bash", *arguments], stdout=subprocess.PIPE, timeout=60, check=True
+    )
+    assert output.stdout.startswith(b"go\n")
+    eventually(lambda: start.log() == "all there\n", "the log")
+    eventually(lambda: not start.living(), "the end of everything")
+
+
 def test_sigterm_to_the_guard_ends_the_tree(start, eventually):
     server = start.python("print('up'); import time; time.sleep(600)")
     eventually(lambda: "up" in start.log(), "the server")

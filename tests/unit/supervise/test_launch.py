@@ -48,7 +48,7 @@ while True:
 
 
 def up(start):
-    return lambda: "up" in start.log()
+    return lambda: "up\n" in start.log()
 
 
 def test_a_server_that_obeys_is_only_asked(start, eventually):
@@ -77,7 +77,7 @@ def test_a_stopped_server_is_continued_so_that_it_can_end_itself(start, eventual
 
 def test_who_forks_twice_and_starts_a_session_is_found_and_ended(start, eventually):
     server = start.python(ESCAPES)
-    eventually(lambda: "escaped" in start.log(), "the grandchild")
+    eventually(lambda: start.log().endswith("\n"), "the grandchild")
     grandchild = int(start.log().split()[1])
     assert procfs.stat(grandchild).ppid == server.guard
     assert server.stop(0.2).left == ()
@@ -116,7 +116,7 @@ def test_a_server_that_has_ended_can_be_stopped_and_its_exit_is_reported(start, 
 
 def test_an_orphan_that_dies_is_reported_with_its_signal(start, eventually):
     server = start.python(ESCAPES)
-    eventually(lambda: "escaped" in start.log(), "the grandchild")
+    eventually(lambda: start.log().endswith("\n"), "the grandchild")
     grandchild = int(start.log().split()[1])
     os.kill(grandchild, signal.SIGKILL)
     exits = []

@@ -1,0 +1,51 @@
+"""Why a server could not be started, in words, with the way out."""
+
+import errno
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from firstlight.errors import CommandNotFound, FirstlightError, LaunchFailed
+
+_SYSTEM = "Too many processes or too little memory: compare `ulimit -u` and the pids limit of the container."
+_GUARD = f"Does `{sys.executable} -I -S -c 'import json, ctypes'` work?"
+_COMMAND = "Check the spelling, the PATH, the virtual environment and `chmod +x`."
+
+_WHY = {
+    errno.ENOENT: "there is no such command",
+    errno.EACCES: "it may not be executed",
+    errno.ENOEXEC: "it is not a program, nor a script whose first line names one",
+}
+
+
+def no_process(number: int) -> LaunchFailed:
+    """The system refused to fork."""
+    return LaunchFailed(f"no process could be started: {os.strerror(number)}", _SYSTEM)
+
+
+def no_guard(what: str) -> LaunchFailed:
+    """The guard did not do its work."""
+    return LaunchFailed(what, _GUARD)
+
+
+def refusal(fact: dict[str, Any], start: dict[str, Any]) -> FirstlightError:
+    """The error that the guard's answer to the start message stands for."""
+    if fact["event"] != "failed":
+        return no_guard(f"the guard failed: {fact.get('traceback', fact['event'])}")
+    if fact["where"] == "fork":
+        return no_process(fact["errno"])
+    if fact["where"] == "chdir":
+        return CommandNotFound(f"cannot run in {start['cwd']}: {os.strerror(fact['errno'])}", "Start elsewhere.")
+    return CommandNotFound(f"cannot run {start['argv'][0]!r}: {_why(fact['errno'], start)}", _COMMAND)
+
+
+def _why(number: int, start: dict[str, Any]) -> str:
+    program = start["argv"][0]
+    if "/" in program:
+        if number == errno.ENOENT and Path(start["cwd"], program).exists():
+            return "it is there, but the interpreter that its first line names is not"
+    elif number == errno.EACCES and not shutil.which(program, os.F_OK, start["env"].get("PATH")):
+        number = errno.ENOENT  # only a folder of the PATH may not be looked into; no program was refused
+    return _WHY.get(number, os.strerror(number))
