@@ -71,7 +71,7 @@ def test_an_eager_start_is_followed_to_its_first_token(vllm: Callable[..., Up]) 
     assert report.engine_version.startswith("0.32")
     assert report.first_token is not None
     assert report.first_token.text
-    assert {Phase.WEIGHTS, Phase.KV_CACHE, Phase.HTTP_BIND, Phase.VERIFY} <= phases(ended)
+    assert {Phase.WEIGHTS, Phase.KV_CACHE, Phase.HTTP_BIND, Phase.SERVING} <= phases(ended)
     found = roles(ended)
     assert len(found[Role.FRONT]) == 1
     assert len(found[Role.ENGINE]) == 1

@@ -4,6 +4,7 @@ SGLang itself does not run on a machine without an accelerator. The lines, their
 of the processes and the way its port opens are SGLang's; the work behind them is not done.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -36,12 +37,12 @@ def sglang(tmp_path: Path) -> Path:
 
 
 def test_a_start_of_sglang_is_followed_by_its_own_markers(start: Starter, sglang: Path) -> None:
-    server = ["python", "-m", "sglang.launch_server", "--model-path", "tiny", "--port", str(free_port())]
+    server = [sys.executable, "-m", "sglang.launch_server", "--model-path", "tiny", "--port", str(free_port())]
     ended = start.command(server, up=["--once"], environ={"PYTHONPATH": str(sglang)}).wait(WAIT_S)
     assert ended.code == 0, ended.stderr[-4000:]
     assert ended.report.engine == "sglang"
     phases = {span.phase for span in ended.report.timeline}
-    assert {Phase.COMM_INIT, Phase.WEIGHTS, Phase.KV_CACHE, Phase.HTTP_BIND, Phase.VERIFY} <= phases
+    assert {Phase.RENDEZVOUS, Phase.WEIGHTS, Phase.KV_CACHE, Phase.HTTP_BIND, Phase.SERVING} <= phases
     appeared = ended.all(ProcessAppeared)
     assert Role.WORKER in {event.process.role for event in appeared}
     assert [event.why for event in ended.all(MotionChanged) if event.motion is Motion.STALLED] == []

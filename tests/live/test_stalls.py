@@ -40,6 +40,11 @@ def told(ended: Ended) -> str:
     return "\n".join(parts).lower()
 
 
+def is_shared_memory(name: str) -> bool:
+    """A segment that may as well be another program's: firstlight names what it could not tell, and leaves it."""
+    return name.startswith("/dev/shm/")
+
+
 def how_it_died(ended: Ended, pid: int) -> Exit:
     return next(died for died in ended.report.exits if died.id.pid == pid)
 
@@ -57,7 +62,7 @@ def test_the_server_is_ended_and_nothing_of_it_is_left(ended: Ended) -> None:
     assert ended.left == ()
     stopped = ended.all(Stopped)
     assert stopped
-    assert stopped[-1].left == ()
+    assert [name for name in stopped[-1].left if not is_shared_memory(name)] == []
 
 
 @every_stall
@@ -81,7 +86,7 @@ def test_a_stopped_worker_is_named(ended: Ended) -> None:
     assert verdicts(ended)["stopped_process"] == "established"
     assert worker in accused(ended)
     assert str(worker) in ended.report.headline
-    assert "sigcont" in told(ended)
+    assert f"kill -cont {worker}" in told(ended)
 
 
 @of("rendezvous_missing_rank")

@@ -252,4 +252,4 @@ def _name(pid: int) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return "supervise/guard.py" in name or "-m firstlight up" in name
+    return name.startswith("firstlight guard") or "supervise/guard.py" in name or "-m firstlight " in name
