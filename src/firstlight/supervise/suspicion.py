@@ -9,9 +9,10 @@
 
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by
 itself: an in-process compile of ten minutes looks like this, and only an unchanged busy-wait *and* a missing peer
-tell it from a spin. From outside, one long native step (a driver that compiles, a solver) looks like a busy-wait, so
-that a peer who is not certainly missing (blocked, or lost and perhaps only a helper) counts after `blocked_s` of
-nothing but CPU. Where a proof is weaker, as where the stack of a busy process could not be seen, it must hold twice.
+tell it from a spin. From outside, one long native step (a driver that compiles, a solver) looks like a busy-wait, and
+one rank that compiles while its peers wait blocked is a healthy start. So a peer that is only blocked counts as
+missing when most of the ranks spin for it, and after `blocked_s` of nothing but CPU: that is how a collective looks
+that one rank never entered. Where a proof is weaker, as where a busy process could not be seen, it must hold twice.
 """
 
 from collections.abc import Mapping
@@ -24,6 +25,8 @@ from firstlight.supervise.activity import ProcessMotion
 from firstlight.supervise.signals import Floors
 
 WEAK_PROOFS = 2
+CROWD_MIN = 2
+"""Ranks that must spin alike before a blocked one is blamed; one alone may just be busy with a long native step."""
 
 
 class Suspicion(StrEnum):
@@ -168,7 +171,7 @@ def _weigh_loss(facts: Facts, unexplained: frozenset[int], thresholds: Threshold
     """Full if nobody computes, or only spins for a peer; weak where one of the two is in doubt."""
     if not facts.busy or (facts.peer_lost and not unexplained):
         return Proof.FULL
-    return Proof.WEAK if facts.peer_lost or facts.cpu_only_for_s >= thresholds.blocked_s else Proof.NONE
+    return Proof.WEAK if facts.peer_lost else Proof.NONE
 
 
 def _weigh_quiet(facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
@@ -179,14 +182,13 @@ def _weigh_quiet(facts: Facts, confirmation: Confirmation, thresholds: Threshold
 
 
 def _weigh_spin(facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
-    """Full if a peer is stopped, weak if a rank has long been blocked, none if nobody is missing."""
+    """Full if a peer is stopped, weak if most ranks have long spun while a few are blocked, none otherwise."""
     if facts.stopped_since:
         return Proof.FULL
-    blocked = (
-        pid in confirmation.still and (process.rank >= 0 or process.role == Role.WORKER)
-        for pid, process in facts.processes.items()
-    )
-    return Proof.WEAK if facts.cpu_only_for_s >= thresholds.blocked_s and any(blocked) else Proof.NONE
+    ranks = {pid for pid, process in facts.processes.items() if process.rank >= 0 or process.role == Role.WORKER}
+    spinning, blocked = ranks & confirmation.spinning, ranks & confirmation.still
+    crowd = blocked and len(spinning) >= CROWD_MIN and len(spinning) > len(blocked)
+    return Proof.WEAK if crowd and facts.cpu_only_for_s >= thresholds.blocked_s else Proof.NONE
 
 
 class Doubts:

@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from firstlight.clock import Clock
+from firstlight.core import redact
 from firstlight.core.events import (
     Event,
     GapNoted,
@@ -188,15 +189,21 @@ class Watch:
         if self._version == self.phases.version:
             return
         self._version = self.phases.version
-        needs = self._history.needs(self.profile.name, self._version)
+        needs = self._history.needs(self._kind, self._version)
         if isinstance(needs, Gap):
             self._gaps.add(needs)
         else:
             self._liveness.expect(needs)
 
+    @property
+    def _kind(self) -> str:
+        """What the history files a start under. Servers of unknown kind have only their command in common."""
+        name = self.profile.name
+        return f"generic:{' '.join(redact.command(self.command.argv))[:200]}" if name == "generic" else name
+
     def learn(self) -> None:
         """Remember this good start."""
-        gap = self._history.learn(self.profile.name, self.phases.version, self._liveness.needed, self._clock.wall())
+        gap = self._history.learn(self._kind, self.phases.version, self._liveness.needed, self._clock.wall())
         if gap is not None:
             self._gaps.add(gap)
 

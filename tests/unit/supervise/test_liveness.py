@@ -242,11 +242,28 @@ def test_a_rank_that_spins_for_one_that_is_stopped_is_a_stall() -> None:
     assert stopped.play(20, spin) == Motion.STALLED
 
 
-def test_ranks_that_spin_for_one_that_is_blocked_are_a_stall_after_a_minute() -> None:
-    blocked = scene(Actor(10, "TP0", Role.WORKER, 0), Actor(11, "TP1", Role.WORKER, 1), looks=spinning)
-    assert blocked.play(59, spin) == Motion.SLOW
-    assert blocked.play(120, spin) == Motion.STALLED
-    assert "TP0 spins in the same wait" in blocked.judgement.why
+def crowd(*spinning: int) -> Callable[[Scene], Confirmation]:
+    """Looks that find these pids in the same busy-wait, and all others as they were."""
+    return lambda scene: Confirmation(still=frozenset(scene.actors) - set(spinning), spinning=frozenset(spinning))
+
+
+def test_most_ranks_spinning_for_one_that_is_blocked_are_a_stall_after_a_minute() -> None:
+    ranks = [Actor(10 + rank, f"TP{rank}", Role.WORKER, rank) for rank in range(3)]
+    blocked = scene(*ranks, looks=crowd(10, 11))
+
+    def spin_both(now: Scene) -> dict[str, Any]:
+        now.actors[11].cpu_s += 1.0
+        return spin(now)
+
+    assert blocked.play(59, spin_both) == Motion.SLOW
+    assert blocked.play(120, spin_both) == Motion.STALLED
+    assert "spin" in blocked.judgement.why
+
+
+def test_one_rank_in_a_long_native_step_while_its_peers_wait_is_slow() -> None:
+    ranks = [Actor(10 + rank, f"TP{rank}", Role.WORKER, rank) for rank in range(3)]
+    compiling = scene(*ranks, looks=spinning)
+    assert compiling.play(600, spin) == Motion.SLOW
 
 
 def test_a_server_has_time_to_fall_by_itself_when_a_rank_is_lost() -> None:
