@@ -100,4 +100,5 @@ async def _send_event(send: Send, document: Document) -> None:
 
 async def _send_bytes(send: Send, body: bytes) -> None:
     """Raises TimeoutError if the client takes nothing for a minute; the connection is then dropped."""
-    await asyncio.wait_for(send({"type": "http.response.body", "body": body, "more_body": True}), SEND_DEADLINE_S)
+    async with asyncio.timeout(SEND_DEADLINE_S):
+        await send({"type": "http.response.body", "body": body, "more_body": True})

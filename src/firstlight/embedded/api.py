@@ -172,7 +172,8 @@ async def _encoded(encode: Callable[[T], list[int]], prompt: T) -> list[int]:
 
 async def _read_body(request: Request) -> bytes:
     try:
-        return await asyncio.wait_for(_bounded_body(request), BODY_DEADLINE_S)
+        async with asyncio.timeout(BODY_DEADLINE_S):
+            return await _bounded_body(request)
     except TimeoutError:
         raise RequestRefused(f"the body did not come within {BODY_DEADLINE_S:g} s", status=408) from None
 

@@ -34,6 +34,7 @@ async def aside(work: Callable[[], T], *, name: str, deadline_s: float) -> T:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     try:
-        return await asyncio.wait_for(outcome, deadline_s)
+        async with asyncio.timeout(deadline_s):
+            return await outcome
     except TimeoutError:
         raise WaitTimedOut(name, deadline_s) from None

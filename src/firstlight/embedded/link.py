@@ -43,7 +43,8 @@ class Ticket:
     async def next(self) -> Output:
         """The next token. Raises RequestRefused if the worker was lost, or gave none for ten minutes."""
         try:
-            output = await asyncio.wait_for(self._outputs.get(), TOKEN_DEADLINE_S)
+            async with asyncio.timeout(TOKEN_DEADLINE_S):
+                output = await self._outputs.get()
         except TimeoutError:
             waited = WaitTimedOut("a token from the worker", TOKEN_DEADLINE_S)
             raise RequestRefused(str(waited), status=504, kind="server_error", code="timeout") from None
@@ -110,7 +111,8 @@ class Link:
         """The next message. A silence that looks like a stall is said in the log, once, and waited out."""
         while True:
             try:
-                header = await asyncio.wait_for(reader.readexactly(HEADER.size), self._stall_after_s + 1)
+                async with asyncio.timeout(self._stall_after_s + 1):
+                    header = await reader.readexactly(HEADER.size)
                 break
             except TimeoutError:
                 self._log.say("warning", self.stall() or f"{self.worker.name} is still in phase={self.stamp.phase}")

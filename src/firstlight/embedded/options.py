@@ -9,6 +9,8 @@ from pathlib import Path
 from firstlight.embedded.config import DTYPES
 
 KEY_VARIABLE = "FIRSTLIGHT_API_KEY"
+LEAST_STALL_S = 2.0
+"""Twice what an idle worker leaves between two stamps."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,6 @@ def _port(text: str) -> int:
 
 def _seconds(text: str) -> float:
     value = float(text)
-    if not 0.1 <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{value:g} is not between 0.1 and 86400")
+    if not LEAST_STALL_S <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{value:g} is not between {LEAST_STALL_S:g} and 86400")
     return value

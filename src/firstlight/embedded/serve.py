@@ -6,6 +6,7 @@ imported while the worker imports torch.
 
 import errno
 import importlib.util
+import signal
 import socket
 import time
 
@@ -22,23 +23,28 @@ BACKLOG = 512
 def serve(options: ServeOptions, version: str) -> int:
     """Serve until told to stop. Returns the exit code: 0 asked to stop, 1 worker or model failed, 2 wrong usage."""
     began = time.monotonic()
+    # Until the event loop takes the signals over, both end the front in order, through every `finally`.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     name_process("fl-front")
     log = Log("front")
     log.line(f"start version={version} model={options.model}")
     try:
         _check_installed()
         _check_folder(options)
-        listener = _listen(options, log)
+        return _run(options, _listen(options, log), log, began)
     except WrongUsage as error:
         log.say("error", str(error))
         return 2
+    except KeyboardInterrupt:
+        return 0
+
+
+def _run(options: ServeOptions, listener: socket.socket, log: Log, began: float) -> int:
     worker = WorkerProcess(options, rank=0)
     try:
         from firstlight.embedded import front
 
         return front.run(options, listener, worker, log, began)
-    except KeyboardInterrupt:
-        return 0
     finally:
         worker.end()
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from firstlight.embedded.model import Model
     from firstlight.embedded.scheduler import Scheduler
 
-IDLE_S = 2.0
+IDLE_S = 1.0
 PR_SET_PDEATHSIG = 1
 DEFAULT_MAX_MODEL_LEN = 8192
 
@@ -100,8 +100,8 @@ def _work(options: argparse.Namespace, log: Log, channel: Channel) -> None:
         cache = kv_cache.KvCache(config, options.max_num_seqs, positions, dtype)
     with progress.phase("warmup"):
         _warm_up(decoder, cache, progress)
-    channel.send(Ready(max_model_len=positions, vocab_size=config.vocab_size))
     progress.enter("serving")
+    channel.send(Ready(max_model_len=positions, vocab_size=config.vocab_size))
     _serve(channel, scheduler.Scheduler(decoder, cache, progress.beat), progress)
 
 

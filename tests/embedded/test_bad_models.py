@@ -1,0 +1,176 @@
+"""Model folders that cannot be served: each is one clear error that names the thing."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from firstlight.embedded.checkpoint import open_checkpoint
+from firstlight.embedded.config import read_config
+from firstlight.embedded.errors import ModelNotUsable
+from firstlight.embedded.text import load_text
+
+Tensors = dict[str, np.ndarray]
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
+    "other architecture": ({"architectures": ["MambaForCausalLM"]}, "names MambaForCausalLM"),
+    "no architecture": ({"architectures": None}, "names no architecture"),
+    "missing key": ({"hidden_size": None}, "hidden_size"),
+    "negative size": ({"num_hidden_layers": -1}, "num_hidden_layers"),
+    "quantised": ({"quantization_config": {"quant_method": "awq"}}, "sets quantization_config"),
+    "biases": ({"attention_bias": True}, "sets attention_bias"),
+    "other activation": ({"hidden_act": "gelu"}, "hidden_act to 'gelu'"),
+    "other rotation": ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "rope_type to 'yarn'"),
+    "half a rotation": ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor"),
+    "other dtype": ({"torch_dtype": "float8_e4m3fn"}, "dtype to 'float8_e4m3fn'"),
+    "heads that do not divide": ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD_CONFIGS.values(), ids=BAD_CONFIGS.keys())
+def test_a_configuration_we_cannot_honour(
+    changes: dict[str, Any], said: str, make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    change_config(make_model(tmp_path), **changes)
+    with pytest.raises(ModelNotUsable) as raised:
+        read_config(tmp_path)
+    assert said in raised.value.message
+    assert str(tmp_path / "config.json") in raised.value.message
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\xfe"])
+def test_a_configuration_that_is_none(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ModelNotUsable, match=r"config\.json"):
+        read_config(tmp_path)
+
+
+def _drop(tensors: Tensors) -> None:
+    del tensors["model.layers.1.mlp.up_proj.weight"]
+
+
+def _add(tensors: Tensors) -> None:
+    tensors["model.layers.0.self_attn.q_proj.bias"] = np.zeros(64, np.float32)
+
+
+def _reshape(tensors: Tensors) -> None:
+    tensors["model.norm.weight"] = np.zeros(63, np.float32)
+
+
+def _retype(tensors: Tensors) -> None:
+    tensors["model.norm.weight"] = np.zeros(64, np.int8)
+
+
+BAD_TENSORS: dict[str, tuple[Callable[[Tensors], None], str]] = {
+    "missing": (_drop, "lack tensor model.layers.1.mlp.up_proj.weight"),
+    "unknown": (_add, "have tensor model.layers.0.self_attn.q_proj.bias"),
+    "misshapen": (_reshape, r"model.norm.weight in .* has shape \[63\]; config.json asks for \[64\]"),
+    "of another type": (_retype, "model.norm.weight in .* is I8"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "said"), BAD_TENSORS.values(), ids=BAD_TENSORS.keys())
+def test_a_tensor_that_is_wrong_is_named(
+    spoil: Callable[[Tensors], None], said: str, make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    spoil(tensors)
+    save_file(tensors, path)
+    with pytest.raises(ModelNotUsable, match=said):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, -1])
+def test_a_file_cut_short_is_named(size: int, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ModelNotUsable, match=r"model\.safetensors \(\d+ bytes\) is damaged or cut short"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def test_a_pipe_in_place_of_weights_is_not_waited_for(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ModelNotUsable, match="is not a regular file"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def test_no_weights_at_all(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    (make_model(tmp_path) / "model.safetensors").unlink()
+    with pytest.raises(ModelNotUsable, match=r"weight file .*model\.safetensors is missing"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def shard(folder: Path) -> list[str]:
+    """Deal the tensors out to two files with an index, as large checkpoints come."""
+    whole = folder / "model.safetensors"
+    tensors = load_file(whole)
+    whole.unlink()
+    names = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    index = {name: names[place % 2] for place, name in enumerate(sorted(tensors))}
+    for file in names:
+        save_file({name: tensors[name] for name in index if index[name] == file}, folder / file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    return names
+
+
+def test_shards_are_found_by_their_index(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    whole = open_checkpoint(make_model(tmp_path), read_config(tmp_path))
+    names = shard(tmp_path)
+    parts = open_checkpoint(tmp_path, read_config(tmp_path))
+    assert {tensor.file.name for tensor in parts.values()} == set(names)
+    assert {name: tensor.shape for name, tensor in parts.items()} == {
+        name: tensor.shape for name, tensor in whole.items()
+    }
+
+
+def test_a_missing_shard_is_named(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    make_model(tmp_path)
+    (tmp_path / shard(tmp_path)[1]).unlink()
+    with pytest.raises(ModelNotUsable, match=r"weight file .*model-00002-of-00002\.safetensors is missing"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def test_an_index_that_is_none(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    (make_model(tmp_path) / "model.safetensors.index.json").write_text('{"weight_map": 5}')
+    with pytest.raises(ModelNotUsable, match="has no weight_map"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def test_leftovers_of_older_writers_do_no_harm(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = np.zeros(8, np.float32)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+    save_file(tensors, path)
+    assert "lm_head.weight" not in open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+@pytest.mark.parametrize("content", [None, b"{}", b"\x00\xff"])
+def test_a_tokenizer_that_is_none(content: bytes | None, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_model(tmp_path) / "tokenizer.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelNotUsable, match=r"tokenizer\.json"):
+        load_text(tmp_path)
+
+
+def test_a_chat_template_that_is_no_template(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    (make_model(tmp_path) / "tokenizer_config.json").write_text('{"chat_template": "{% if %}"}')
+    with pytest.raises(ModelNotUsable, match="chat template"):
+        load_text(tmp_path)

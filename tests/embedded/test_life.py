@@ -1,0 +1,169 @@
+"""How the server starts, stalls, fails and ends: real processes, real signals."""
+
+import json
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+Start = Callable[..., Any]
+LONG = {"prompt": "Once", "max_tokens": 30000, "temperature": 0}
+ONE_THREAD = ("--threads", "1", "--max-model-len", "32768")
+
+
+def test_it_answers_from_the_first_second_and_says_where_it_is(start: Start, tiny_model: Path) -> None:
+    server = start(tiny_model).listening()
+    os.kill(_worker_of(server), signal.SIGSTOP)
+    reply = server.ask("/health")
+    assert reply.status == 503
+    assert reply.json["status"] == "starting"
+    assert reply.json["phase"] in {"spawn", "config", "import"}
+    assert reply.json["ranks"][0]["pid"] == server.worker_pid
+    refused = server.ask("/v1/models")
+    assert refused.status == 503
+    assert refused.error["code"] == "not_ready"
+    assert int(refused.headers["retry-after"]) > 0
+    os.kill(server.worker_pid, signal.SIGCONT)
+    server.line("ready url=")
+    assert server.ask("/health").status == 200
+
+
+def _worker_of(server: Any) -> int:
+    """The worker's pid, from the first line that it writes."""
+    server.line("[firstlight worker rank=0")
+    return int(server.worker_pid)
+
+
+def test_asked_to_stop_it_stops_at_once_and_leaves_nothing(
+    start: Start, tiny_model: Path, is_alive: Callable[[int], bool]
+) -> None:
+    server = start(*ONE_THREAD, tiny_model).ready()
+    connection, _ = server.stream("/v1/completions", LONG)
+    os.kill(server.process.pid, signal.SIGINT)
+    assert server.exit_code() == 0
+    connection.close()
+    assert not is_alive(server.worker_pid)
+    with pytest.raises(ConnectionRefusedError):
+        server.ask("/health")
+
+
+def test_stopped_while_it_starts_it_leaves_nothing(
+    start: Start, tiny_model: Path, is_alive: Callable[[int], bool]
+) -> None:
+    server = start(tiny_model).listening()
+    server.line("phase=import begin")
+    assert server.end() == 0
+    assert not is_alive(server.worker_pid)
+
+
+def test_a_killed_worker_is_named_to_everyone(start: Start, tiny_model: Path) -> None:
+    server = start(*ONE_THREAD, tiny_model).ready()
+    connection, response = server.stream("/v1/completions", LONG)
+    os.kill(server.worker_pid, signal.SIGKILL)
+    rest = response.read()
+    connection.close()
+    event = json.loads(
+        [line for line in rest.splitlines() if line.startswith(b"data: {")][-1].removeprefix(b"data: ")
+    )
+    death = f"worker rank=0 pid={server.worker_pid} was killed by SIGKILL (phase=serving, 1 request in flight)"
+    assert event["error"]["message"] == death
+    assert event["error"]["code"] == "worker_lost"
+    reply = server.ask("/health")
+    assert reply.status == 503
+    assert reply.json["status"] == "failed"
+    assert reply.json["reason"] == death
+    assert server.exit_code() == 1
+    assert server.line("error:").endswith(f"error: {death}")
+
+
+def test_a_killed_front_takes_a_stopped_worker_with_it(
+    start: Start, tiny_model: Path, is_alive: Callable[[int], bool]
+) -> None:
+    server = start(tiny_model).ready()
+    os.kill(server.worker_pid, signal.SIGSTOP)
+    worker = os.pidfd_open(server.worker_pid)
+    os.kill(server.process.pid, signal.SIGKILL)
+    _await_end(worker)
+    assert not is_alive(server.worker_pid)
+
+
+def _await_end(pidfd: int) -> None:
+    ended, _, _ = select.select([pidfd], [], [], 30)
+    os.close(pidfd)
+    assert ended, "the worker lives on"
+
+
+def test_an_idle_worker_is_no_stall_but_a_stopped_one_is_until_it_comes_back(start: Start, tiny_model: Path) -> None:
+    server = start("--stall-after", "2", *ONE_THREAD, tiny_model).ready()
+    (before,) = server.ask("/health").json["ranks"]
+    later = server.ask("/health").json["elapsed_s"] + 3
+    (after,) = server.until(lambda health: health["elapsed_s"] > later, "three seconds later")["ranks"]
+    assert server.ask("/health").json["status"] == "ready"
+    assert after["steps"] == before["steps"], "an idle worker does no work, and says so"
+    connection, response = server.stream("/v1/completions", LONG)
+    os.kill(server.worker_pid, signal.SIGSTOP)
+    document = server.until(lambda health: health["status"] == "stalled", "stalled")
+    assert document["in_flight"] == 1
+    assert document["reason"].startswith(f"worker rank=0 pid={server.worker_pid} has made no progress for ")
+    assert server.ask("/health").status == 503
+    assert "has made no progress" in server.line("warning:")
+    os.kill(server.worker_pid, signal.SIGCONT)
+    server.until(lambda health: health["status"] == "ready", "ready again")
+    assert response.readline() == b"\n"
+    assert response.readline().startswith(b"data: {"), "the answer goes on"
+    connection.close()
+
+
+def test_a_taken_port_is_one_clear_line(start: Start, tiny_model: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        server = start("--port", str(port), tiny_model)
+        assert server.exit_code() == 2
+    assert f"port {port} on 127.0.0.1 is taken" in server.line("error:")
+
+
+def test_a_folder_that_is_not_there(start: Start, tmp_path: Path) -> None:
+    server = start(tmp_path / "nowhere")
+    assert server.exit_code() == 2
+    assert f"there is no model folder {tmp_path}/nowhere. Name a folder" in server.line("error:")
+
+
+def test_weights_cut_short_end_the_server_with_the_reason(
+    start: Start, make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    weights = make_model(tmp_path) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    server = start(tmp_path)
+    reason = server.line("error:")
+    assert reason.startswith("[firstlight worker rank=0")
+    assert f"{weights} ({weights.stat().st_size} bytes) is damaged or cut short" in reason
+    assert server.line("error:").endswith("exited with code 1 (phase=config, 0 requests in flight)")
+    assert server.exit_code() == 1
+
+
+def test_no_tokenizer_ends_the_server_with_the_reason(
+    start: Start, make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    (make_model(tmp_path) / "tokenizer.json").unlink()
+    server = start(tmp_path)
+    assert f"{tmp_path} has no tokenizer.json. Copy it" in server.line("error:")
+    assert server.exit_code() == 1
+
+
+def test_scores_that_are_not_numbers_never_get_to_a_user(
+    start: Start, make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    tensors["model.norm.weight"] = np.full_like(tensors["model.norm.weight"], np.nan)
+    save_file(tensors, path)
+    server = start(tmp_path)
+    assert "first scores are not finite numbers" in server.line("error:")
+    assert server.exit_code() == 1
