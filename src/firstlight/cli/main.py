@@ -1,6 +1,7 @@
 """The command line: a table of commands that are imported only when they run, and one place where errors end."""
 
 import importlib
+import io
 import os
 import sys
 from typing import NamedTuple, NoReturn
@@ -87,6 +88,9 @@ def firstlight() -> None:
 
 def main() -> NoReturn:
     """The entry point of the `firstlight` script."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a bar shows question marks
     code = run(sys.argv[1:])
     try:
         sys.stdout.flush()

@@ -115,7 +115,8 @@ def process_facts(process: ReportedProcess) -> str:
 
 def finding_words(finding: Finding) -> tuple[str, str]:
     """The verdict's word, and what was found in whom."""
-    pids = f" (pid {', '.join(map(str, finding.pids))})" if finding.pids else ""
+    unnamed = [str(pid) for pid in finding.pids if str(pid) not in finding.title]
+    pids = f" (pid {', '.join(unnamed)})" if unnamed else ""
     return printable(finding.verdict, 40), f"{printable(finding.title)}{pids}"
 
 

@@ -79,6 +79,7 @@ def report() -> Report:
         started=BEGAN,
         ended=BEGAN + 90,
         phase=Phase.WEIGHTS,
+        timeline=(PhaseSpan(phase=Phase.WEIGHTS, source="", began=BEGAN),),
     )
 
 

@@ -95,6 +95,11 @@ class TestReport:
         assert done.stdout.startswith(f"STALLED  {report.headline}\n")
         assert "\x1b" not in done.stdout
 
+    def test_a_terminal_without_unicode_gets_what_it_can_show(self, cli: Cli) -> None:
+        done = cli("report", PYTHONIOENCODING="latin-1")
+        assert done.returncode == 0, done.stderr
+        assert "????????  did not end" in done.stdout
+
     @pytest.mark.parametrize(
         ("form", "begins"), [("markdown", "### Stalled: "), ("html", "<!doctype html>"), ("json", '{"version":1')]
     )

@@ -23,6 +23,7 @@ class Outlet:
     def __init__(self, stream: TextIO) -> None:
         stream.flush()
         self.encoding = stream.encoding
+        self._stream = stream  # kept, since its descriptor is closed with it
         self._fd = stream.fileno()
         self._changed = threading.Condition()
         self._waiting: deque[str] = deque()

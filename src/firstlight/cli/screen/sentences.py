@@ -77,5 +77,6 @@ def _gone(exit_: Exit) -> str:
 def _stopped(event: Stopped) -> str:
     if event.left:
         return f"the server was ended, but this is left of it: {printable(', '.join(event.left))}"
-    insisted = f", {event.killed} had to be killed" if event.killed else ""
-    return f"the server has ended; {event.asked} processes were asked{insisted}, nothing is left of it"
+    asked = f"{event.asked} processes were asked, " if event.asked else ""
+    killed = f"{event.killed} had to be killed, " if event.killed else ""
+    return f"the server has ended; {asked}{killed}nothing is left of it"
