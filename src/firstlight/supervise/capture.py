@@ -115,10 +115,11 @@ class LogFollower:
         return os.fstat(self._fd).st_size
 
     def _next(self, max_bytes: int) -> bytes:
-        if self._fd < 0:
+        there = self._size() - self._offset
+        if there <= 0:
             return b""
         try:
-            data = os.pread(self._fd, max_bytes, self._offset)
+            data = os.pread(self._fd, min(max_bytes, there), self._offset)
         except OSError:
             return b""
         self._offset += len(data)

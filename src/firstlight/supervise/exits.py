@@ -18,7 +18,7 @@ from firstlight import procfs
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
-from firstlight.core.vocabulary import GapReason, Role
+from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.oom import OomWatch
 
 TICK_S = 60.0
@@ -69,10 +69,7 @@ def status_by_zombie(id_: ProcessId) -> int | None:
 @dataclass
 class _Watched:
     id: ProcessId
-    name: str
-    role: Role
-    label: str
-    rank: int
+    process: Process
     pidfd: int = -1
     died_at: float = 0.0
     status: int | None = None
@@ -100,11 +97,15 @@ class ExitWatch:
         self._thread.start()
 
     def watch(self, id_: ProcessId, process: Process | None = None) -> None:
-        """Watch this process. One that is gone already is reported by the next polls."""
-        if id_ in self._watched or id_ in self._reported:
+        """Watch this process, or learn its new title. One that is gone already is reported by the next polls."""
+        if id_ in self._reported:
             return
         who = process or Process(id=id_, ppid=0, name="", cmdline=())
-        watched = _Watched(id_, who.name, who.role, who.label, who.rank)
+        known = self._watched.get(id_)
+        if known is not None:
+            known.process = who
+            return
+        watched = _Watched(id_, who)
         self._watched[id_] = watched
         self._oom.watch(id_)
         try:
@@ -124,7 +125,7 @@ class ExitWatch:
                 continue
             self._told[exit_.id] = status if exit_.signal is not None else status << 8
             if exit_.id not in self._watched and exit_.id not in self._reported:
-                unwatched = _Watched(exit_.id, exit_.name, exit_.role, exit_.label, exit_.rank)
+                unwatched = _Watched(exit_.id, Process(id=exit_.id, ppid=0, name=exit_.name, cmdline=()))
                 self._watched[exit_.id] = unwatched
                 self._buried(unwatched, exit_.at)
 
@@ -189,7 +190,8 @@ class ExitWatch:
         status: int | Gap = (
             dead.status if dead.status is not None else _no_status(dead.id, was_watched=dead.pidfd >= 0)
         )
-        seen = exit_of(dead.id, dead.name, status, dead.died_at)
+        who = dead.process
+        seen = exit_of(dead.id, who.name, status, dead.died_at)
         oom = seen.signal == 9 and self._oom.blames(dead.id)
         return Exit(
             id=seen.id,
@@ -198,9 +200,9 @@ class ExitWatch:
             code=seen.code,
             signal=seen.signal,
             oom=oom,
-            role=dead.role,
-            rank=dead.rank,
-            label=dead.label,
+            role=who.role,
+            rank=who.rank,
+            label=who.label,
         )
 
 

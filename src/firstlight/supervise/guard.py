@@ -5,7 +5,8 @@ vanish, even by SIGKILL, the guard ends the whole tree; should firstlight say "r
 the log until the server is gone. SIGTERM to the guard ends the tree, too.
 
 The tree cannot escape it: the guard is a child subreaper (prctl(2)), so a process that forks twice or calls setsid
-becomes its child at last. It leads a session of its own, where no Ctrl-C of a terminal arrives.
+becomes its child at last. It leads a session of its own, where no Ctrl-C of a terminal arrives. If the guard is
+killed, firstlight does its work (see `launch`); only the death of both at once leaves a server behind.
 
 Standard library only, started with `python -I -S`: it costs about 11 MB. Talks with `launch` in lines of JSON over
 a socket that both inherit; the command and its environment come that way, because an argument list is public and

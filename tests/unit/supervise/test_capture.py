@@ -4,6 +4,8 @@ import itertools
 import unicodedata
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from firstlight.clock import HandClock
 from firstlight.supervise.capture import BEHIND_BYTES, LINE_CHARS, READ_BYTES, STILL_S, LogFollower, clean
@@ -174,6 +176,13 @@ def test_a_follower_far_behind_skips_the_middle_and_says_so(write):
     assert said[-1] == "the end"
     assert write.follower.bytes_seen == size
     assert size > BEHIND_BYTES
+
+
+@given(st.binary(max_size=3000) | st.text(alphabet="\x1b[]0;m\x07\\ P\u202e\n\ta", max_size=200).map(str.encode))
+def test_whatever_the_bytes_a_line_is_bounded_and_can_be_shown(raw):
+    text = clean(raw)
+    assert len(text) <= LINE_CHARS
+    assert not {unicodedata.category(character) for character in text} & {"Cc", "Zl", "Zp"}
 
 
 def test_binary_garbage_yields_only_text_that_can_be_shown(write):

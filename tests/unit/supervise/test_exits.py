@@ -71,6 +71,7 @@ WAITING_CHILD = "exec 3<&0; (read <&3; {end}) & echo $!; wait; read"
 def test_the_end_of_anothers_child_is_known_after_its_parent_reaped_it(watch, parent, eventually, end, known):
     process = parent(WAITING_CHILD.format(end=end))
     id_ = child_of(process)
+    watch.watch(id_, Process(id=id_, ppid=0, name="python", cmdline=()))
     watch.watch(id_, Process(id=id_, ppid=0, name="worker", cmdline=(), role=Role.WORKER, label="TP1", rank=1))
     go(process)
     (exit_,) = collect(watch, eventually)
