@@ -49,7 +49,7 @@ def _by_state(standing: Standing) -> str:
 
 def _waiting(standing: Standing, names: Names, bare_locks: tuple[Lock, ...]) -> str:
     if standing.change and standing.spins:
-        what = f"spins at {standing.change.cpu:.0%} of a core"
+        what = f"computes or spins in one place, at {standing.change.cpu:.0%} of a core"
     else:
         what = _what(standing, names, bare_locks)
     inside = _inside(standing)

@@ -5,6 +5,7 @@ the innermost other frame is where it *is*, and the plumbing right below that is
 """
 
 import re
+from itertools import islice
 from typing import NamedTuple
 
 from firstlight.core.bundle import Frame
@@ -16,19 +17,23 @@ _PLUMBING_PACKAGES = re.compile(
 )
 _WRAPPERS = re.compile(r"(.*\.)?(_?wrapper|_?wrapped|inner|decorate_context|__call__|_call_impl|_wrapped_call_impl)")
 
+OUTER_FRAMES = 2
+
 
 class Place(NamedTuple):
-    """Where a thread is. `leaf` is its innermost frame, `operation` the plumbing call that it is in, if any, and
-    `caller` the innermost frame of the program itself, if there is one."""
+    """Where a thread is. `leaf` is its innermost frame, `operation` the plumbing call that it is in, if any,
+    `caller` the innermost frame of the program itself, if there is one, and `outer` who called that."""
 
     leaf: Frame
     operation: Frame | None
     caller: Frame | None
+    outer: tuple[Frame, ...] = ()
 
     @property
     def frames(self) -> tuple[Frame, ...]:
         """The frames that say most, innermost first, each once."""
-        return tuple(dict.fromkeys(frame for frame in (self.leaf, self.operation, self.caller) if frame))
+        inner = (frame for frame in (self.leaf, self.operation, self.caller) if frame)
+        return tuple(dict.fromkeys([*inner, *self.outer]))
 
 
 def is_plumbing(frame: Frame) -> bool:
@@ -43,7 +48,10 @@ def place(stack: tuple[Frame, ...]) -> Place | None:
     at = _own(stack)
     named = [frame for frame in stack[:at] if not _WRAPPERS.fullmatch(frame.function) and not _starts_threads(frame)]
     operation = named[-1] if named else None
-    return Place(leaf=stack[0], operation=operation, caller=None if at is None else stack[at])
+    if at is None:
+        return Place(stack[0], operation, None)
+    outer = (frame for frame in stack[at + 1 :] if not is_plumbing(frame))
+    return Place(stack[0], operation, stack[at], tuple(islice(outer, OUTER_FRAMES)))
 
 
 def _starts_threads(frame: Frame) -> bool:

@@ -15,14 +15,19 @@ def headline(scene: Scene, findings: tuple[Finding, ...], suspect: Standing | No
     begin = _beginning(scene)
     if suspect is None:
         return f"{begin}: none of its processes could be seen" if not scene.standings else f"{begin}: cause unknown"
-    unknown = "" if any(suspect.pid in finding.pids for finding in findings) else "cause unknown; "
+    explained = _moves(scene) or any(suspect.pid in finding.pids for finding in findings)
+    unknown = "" if explained else "cause unknown; "
     return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
 
 
-def _beginning(scene: Scene) -> str:
+def _moves(scene: Scene) -> bool:
     changes = difference(scene.bundle)
+    return changes is not None and changes.change is Change.MOVING
+
+
+def _beginning(scene: Scene) -> str:
     phase = scene.bundle.phase.value
-    if changes and changes.change is Change.MOVING:
+    if _moves(scene):
         return f"still moving in {phase}"
     quiet = scene.bundle.at - scene.bundle.quiet_since
     since = f" for {quiet:.0f} s" if scene.bundle.quiet_since > 0 and quiet >= 1 else ""
@@ -31,10 +36,10 @@ def _beginning(scene: Scene) -> str:
 
 def _after_death(scene: Scene) -> str:
     gone = scene.deaths[0]
-    left = scene.standings
+    left = _left(scene)
     more = len(scene.deaths) - 1
     later = f" ({more} more ended after it)" if more else ""
-    said = f"{of_exit(gone)} {exit_words(gone)} in {scene.bundle.phase.value}{later}"
+    said = f"in {scene.bundle.phase.value}, {of_exit(gone)} {exit_words(gone)}{later}"
     if not left:
         return f"the server ended: {said}"
     return f"{said}{_waiting(scene, (gone.id.pid,)) or _still_there(scene)}"
@@ -47,6 +52,11 @@ def _waiting(scene: Scene, pids: tuple[int, ...]) -> str:
     return f"; {scene.names.all(waiters)} {'waits' if len(waiters) == 1 else 'wait'} for it"
 
 
+def _left(scene: Scene) -> list[int]:
+    ended = {gone.id for gone in scene.ended}
+    return [one.pid for one in scene.standings if one.look.process.id not in ended]
+
+
 def _still_there(scene: Scene) -> str:
-    pids = [one.pid for one in scene.standings]
+    pids = _left(scene)
     return f"; {scene.names.all(pids)} {'is' if len(pids) == 1 else 'are'} still there"

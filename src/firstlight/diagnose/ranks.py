@@ -9,10 +9,13 @@ from firstlight.diagnose import frames
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
-_TOGETHER = re.compile(
-    r"barrier|all_?reduce|all_?gather|reduce_scatter|all_?to_?all|broadcast|rendezvous|init_process_group|monitored|"
-    r"new_group|_store_based|store_based|tcpstore|wait_for_peers|collective|gloo|nccl|shm_broadcast",
+_MEETING = re.compile(
+    r"(^|[._])(monitored_)?(barrier|all_?reduce\w*|all_?gather\w*|reduce_scatter\w*|all_?to_?all\w*|broadcast\w*"
+    r"|init_process_group|new_group|\w*rendezvous\w*|store_based_barrier)($|\.)",
     re.IGNORECASE,
+)
+_MEETING_PLACES = re.compile(
+    r"/torch/distributed/|/(pynccl|parallel_state|shm_broadcast|custom_all_reduce|communication_op)\w*\.py$"
 )
 
 
@@ -33,9 +36,7 @@ class Group(NamedTuple):
 
 def meets_others(standing: Standing) -> bool:
     """Whether a process waits in something that needs the other ranks."""
-    return any(
-        _TOGETHER.search(f"{frame.function} {frames.basename(frame)} {frame.code}") for frame in standing.stack
-    )
+    return any(_MEETING.search(frame.function) or _MEETING_PLACES.search(frame.file) for frame in standing.stack)
 
 
 def like(name: str) -> str:

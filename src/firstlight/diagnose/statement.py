@@ -15,7 +15,6 @@ from firstlight.diagnose.nextsteps import next_steps
 from firstlight.diagnose.scene import Scene, scene_of
 from firstlight.diagnose.standing import Standing
 
-_WHERE_FRAMES = 4
 _ROLES = (Role.WORKER, Role.ENGINE, Role.OTHER, Role.COMPILER, Role.FRONT, Role.HELPER)
 
 
@@ -77,7 +76,7 @@ def _reported(bundle: Bundle, one: Standing, doing: str) -> ReportedProcess:
         memory_bytes=sample.memory_bytes,
         doing=doing,
         phase=_phase(bundle, process),
-        where=one.place.frames[:_WHERE_FRAMES] if one.place else (),
+        where=one.place.frames if one.place else (),
         last_words=last_words(bundle, process),
     )
 

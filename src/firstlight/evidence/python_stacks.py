@@ -86,14 +86,13 @@ def dump(
 ) -> tuple[PythonThread, ...] | Gap:
     """The Python threads of one process, or why they were not seen. Returns within about `deadline_s` seconds."""
     whole = Deadline(clock, deadline_s, f"{WHAT} of process {identity.pid}")
-    first = _once(
-        identity, py_spy, Deadline(clock, whole.left * FIRST_TRY_SHARE, whole.name), pausing=runs(identity.pid)
-    )
+    pausing = runs(identity.pid)
+    first = _once(identity, py_spy, Deadline(clock, whole.left * FIRST_TRY_SHARE, whole.name), pausing=pausing)
     if not isinstance(first, Gap) or first.reason in {GapReason.NO_PERMISSION, GapReason.VANISHED}:
         return first
     if procfs.stat(identity.pid).state in "Tt":
-        return first  # it cannot be paused again
-    second = _once(identity, py_spy, whole, pausing=not runs(identity.pid))
+        return first  # what is stopped cannot be paused
+    second = _once(identity, py_spy, whole, pausing=not pausing)
     return first if isinstance(second, Gap) else second
 
 
