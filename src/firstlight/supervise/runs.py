@@ -221,12 +221,12 @@ def _make(place: _Place, stem: str, fraction: int) -> Path | str:
         place.runs.mkdir(mode=0o700, exist_ok=True)
         path = _make_unused(place.runs, stem, fraction)
     except OSError as error:
-        return str(error)
+        return error.strerror or str(error)
     try:
         _try_to_write(path)
     except OSError as error:
         shutil.rmtree(path, ignore_errors=True)
-        return str(error)
+        return error.strerror or str(error)
     return path
 
 

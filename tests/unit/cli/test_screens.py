@@ -39,7 +39,7 @@ PLAIN = """\
 [   50.0 s] asking for a first token: 503: loading
 [   60.0 s] first light after 60 s: ' Paris'
 [   70.0 s] Worker_TP1 (rank 1, pid 9) was killed by signal 9 (SIGKILL)
-[   71.0 s] could not see GPU work: not installed (install it)
+[   71.0 s] gap: GPU work: not installed (install it)
 [   80.0 s] stalled in weights: rank 1 is gone
 [   85.0 s] looked at every process in 1.2 s, because quiet for 12 s; written to /state/runs/r/bundle-1.json
 [   88.0 s] ending the server: stalled

@@ -93,7 +93,8 @@ class TestNewRun:
         assert run.path.is_relative_to(tmp_path / "tmp")
         assert mode(run.path.parent.parent) == 0o700
         assert [gap.reason for gap in run.gaps] == [GapReason.FAILED]
-        assert "file/home" in run.gaps[0].detail
+        assert "file/home" in run.gaps[0].what
+        assert run.gaps[0].detail == "Not a directory"
         assert find_run("last") == runs.RunFolder(run.id, run.path)
 
     def test_a_disk_that_takes_no_data_is_noticed_before_the_run(

@@ -42,7 +42,7 @@ def sentence(event: Event) -> str:
             where = f"; written to {event.bundle}" if event.bundle else ""
             line = f"looked at every process in {seconds(event.took_s)}, because {printable(event.why)}{where}"
         case GapNoted():
-            line = f"could not see {gap_words(event.gap)}"
+            line = f"gap: {gap_words(event.gap)}"
         case Stopping():
             line = f"ending the server: {printable(event.why)}"
         case Stopped():
