@@ -45,18 +45,19 @@ class Markers:
 
 def _phase_marks(line: LogLine, mark: Mark, match: re.Match[str] | None) -> Iterator[PhaseMark]:
     named = match.groupdict() if match else {}
-    if named.get("phase"):
+    rank = int(named["rank"]) if named.get("rank") else line.rank
+    if "phase" in named:
         phase = _PHASES.get(named["phase"])
         if phase:
-            yield _phase_mark(line, phase, ends=named.get("edge") == "end")
+            yield _phase_mark(line, phase, rank, ends=named.get("edge") == "end")
         return
     for phase in mark.ends:
-        yield _phase_mark(line, phase, ends=True)
+        yield _phase_mark(line, phase, rank, ends=True)
     if mark.begins:
-        yield _phase_mark(line, mark.begins, ends=False)
+        yield _phase_mark(line, mark.begins, rank, ends=False)
 
 
-def _phase_mark(line: LogLine, phase: Phase, *, ends: bool) -> PhaseMark:
+def _phase_mark(line: LogLine, phase: Phase, rank: int, *, ends: bool) -> PhaseMark:
     return PhaseMark(
-        phase=phase, at=line.at, source=line.source, pid=line.pid, rank=line.rank, ends=ends, text=line.message
+        phase=phase, at=line.at, source=line.source, pid=line.pid, rank=rank, ends=ends, text=line.message
     )

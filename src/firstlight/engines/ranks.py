@@ -19,6 +19,7 @@ class Sizes(NamedTuple):
 UNKNOWN = Sizes()
 
 _PART = re.compile(r"([A-Z]+)(\d{1,6})")
+_UNNUMBERED = frozenset({"Worker", "scheduler"})
 _NUMBERED = re.compile(r"VllmWorker-(\d{1,6})")
 
 
@@ -27,8 +28,10 @@ def rank_of(label: str, sizes: Sizes = UNKNOWN) -> int:
     """The number of a worker on its node, -1 if the label names no worker.
 
     Ranks count tensor-parallel first, then pipeline, then data. Where the sizes are not known the innermost number
-    stands alone, so that "DP1 TP3" is 3.
+    stands alone, so that "DP1 TP3" is 3. A worker without a number is the only one, or has not taken its title yet.
     """
+    if label in _UNNUMBERED:
+        return 0 if sizes.tensor * sizes.pipeline <= 1 else -1
     if numbered := _NUMBERED.fullmatch(label):
         return int(numbered[1])
     parts = {name: int(number) for name, number in _PART.findall(label)}

@@ -28,8 +28,8 @@ class LineShape(Record):
 class Mark(Record):
     """A line that moves a phase: `has` is plain text near the beginning of the message, `pattern` narrows it down.
 
-    The pattern may itself name the phase and the edge ("begin" or "end") in groups. `since` and `until` are engine
-    versions, both included; empty means always.
+    The pattern may itself name the phase, the edge ("begin" or "end") and the rank in groups. `since` and `until`
+    are engine versions, both included; empty means always.
     """
 
     has: str

@@ -78,7 +78,7 @@ def _identity(match: re.Match[str], entry: Title, sizes: Sizes) -> Identity:
     groups = match.groupdict()
     label, rank = _label(groups, entry), -1
     if entry.role is Role.WORKER:
-        rank = int(groups["rank"]) if groups.get("rank") else max(0, rank_of(label, sizes))
+        rank = int(groups["rank"]) if groups.get("rank") else rank_of(label, sizes)
     whole = match.group(0)
     return Identity(entry.role, label, rank, label if entry.anywhere else whole)
 

@@ -43,8 +43,8 @@ def hung(where: str, health: int | None, waited_s: float) -> str:
     """The question for a token was taken and never answered."""
     health_says = f"/health says {health}, but " if health is not None else ""
     return (
-        f"{health_says}{where} gave no token within {waited_s:.0f} s; the engine behind it does not generate: "
-        "`firstlight look PID` shows where it waits"
+        f"{health_says}{where} gave no token within {waited_s:.0f} s; the engine behind it hangs or is very slow: "
+        "`firstlight look PID` shows what it does"
     )
 
 

@@ -117,6 +117,8 @@ def test_everything_else_has_a_name(cmdline: tuple[str, ...], role: Role, name: 
         ("VLLM::Worker_DP1_PP1_TP1", Sizes(2, 2), 7),
         ("VLLM::Worker_PP1_TP0", Sizes(2, 2), 2),
         ("sglang::scheduler_PP1_TP3", Sizes(4, 2), 7),
+        ("sglang::scheduler", Sizes(1, 1), 0),
+        ("VLLM::Worker", Sizes(2, 1), -1),
         ("sglang::scheduler_DP1_TP3", Sizes(4, 1, data_inside=True), 3),
     ],
 )

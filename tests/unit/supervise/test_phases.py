@@ -191,6 +191,14 @@ def test_a_process_keeps_its_spans_when_it_takes_its_name() -> None:
     assert server.tracker.phase_of("Worker_TP5", 99) is None
 
 
+def test_ranks_are_told_apart_before_they_take_their_titles() -> None:
+    server = Server("vllm")
+    for rank in (0, 1):
+        text = f"world_size=2 rank={rank} local_rank={rank} distributed_init_method=tcp://127.0.0.1:1 backend=gloo"
+        server.say(vllm(text, "Worker", 10 + rank))
+    assert [(span.source, span.rank) for span in server.tracker.timeline[1:]] == [("Worker", 0), ("Worker", 1)]
+
+
 def test_what_a_process_without_a_rank_ends_is_over_for_all() -> None:
     server = Server("vllm")
     server.say(vllm("Explicitly set (2.0/11.71) GiB for KV cache on node 0."))
