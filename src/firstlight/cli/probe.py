@@ -56,7 +56,7 @@ def judge(question: str, state: RunState | Gap, boottime: float) -> Answer:
     if isinstance(state, Gap):
         return Answer(CANNOT_LOOK, f"{state.what}: {state.detail or state.reason}")
     if state.outcome == Outcome.EXITED:
-        return Answer(EXITED, f"the server exited in {state.phase}: {printable(state.why)}")
+        return Answer(EXITED, f"the server exited in {state.phase}; `firstlight report {state.run}` tells how")
     age = boottime - state.boottime
     if not fresh(state, boottime):
         return Answer(CANNOT_LOOK, _stale(state, age))
