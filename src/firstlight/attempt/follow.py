@@ -1,7 +1,7 @@
 """The loop that follows one server to its verdict, and beyond it while the user wants to stay."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from firstlight import evidence
@@ -13,11 +13,10 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process
-from firstlight.core.record import to_json
 from firstlight.core.report import FirstToken, Report
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import Motion, Outcome
-from firstlight.supervise.journal import Journal, StateFile
+from firstlight.supervise.journal import Journal, StateFile, redacted_json
 from firstlight.supervise.launch import StopResult
 from firstlight.supervise.runs import RunFolder
 from firstlight.supervise.watch import Watch
@@ -37,8 +36,8 @@ class Ending(Protocol):
         """Once a second: take note of what the server's processes hold, to know it again at the end."""
         ...
 
-    def stop(self, grace_s: float) -> StopResult:
-        """Ask, insist, verify."""
+    def stop(self, grace_s: float, while_waiting: Callable[[], None]) -> StopResult:
+        """Ask, insist, verify; `while_waiting` is called now and then meanwhile."""
         ...
 
     def release(self) -> bool:
@@ -163,7 +162,7 @@ class Attempt:
 
     def _write_bundle(self, bundle: Bundle) -> str:
         self._bundles += 1
-        return self._folder.write(f"bundle-{self._bundles}.json", to_json(bundle))
+        return self._folder.write(f"bundle-{self._bundles}.json", redacted_json(bundle))
 
     # Ending
 
@@ -181,7 +180,7 @@ class Attempt:
         report = report or self._report(outcome)
         if kept or (self.watch.attached and outcome != Outcome.EXITED):
             report = with_step(report, f"The server runs on: `firstlight attach {report.server}` watches it")
-        self._folder.write("report.json", to_json(report))
+        self._folder.write("report.json", redacted_json(report))
         self.publish([Verdict(**self.watch.stamp(), report=report)])
         self._write_state(report.outcome)
         self._journal.close()
@@ -191,9 +190,15 @@ class Attempt:
         self.publish([Stopping(**self.watch.stamp(), why=str(outcome))])
         self._write_state(outcome)
         grace_s = 0.0 if self._interrupts.count > 1 else self._options.grace_s
-        result = self._ending.stop(grace_s)
+        result = self._ending.stop(grace_s, lambda: self._keep_state_fresh(outcome))
         self.publish(list(self.watch.log.drain()))
         self.publish([Stopped(**self.watch.stamp(), asked=result.asked, killed=result.killed, left=result.left)])
+
+    def _keep_state_fresh(self, outcome: Outcome) -> None:
+        """A server that takes its time to end is not one that nobody watches."""
+        if self._clock.monotonic() >= self._next_view:
+            self._next_view = self._clock.monotonic() + VIEW_EVERY_S
+            self._write_state(outcome)
 
     # Showing
 
@@ -226,5 +231,9 @@ class Attempt:
                 outcome=outcome,
                 at=self._clock.wall(),
                 boottime=self._clock.boottime(),
+                engine=self.watch.profile.name,
+                model=self.watch.command.served_name or self.watch.command.model,
+                started=self.watch.started_wall,
+                first_token_s=self._token.after_launch_s if self._token else None,
             )
         )

@@ -4,12 +4,11 @@ from firstlight.attempt.scene import Scene
 from firstlight.core import redact
 from firstlight.core.events import Verdict
 from firstlight.core.gap import Gap
-from firstlight.core.record import to_json
 from firstlight.core.report import Finding, Report
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import Outcome, Phase
 from firstlight.errors import FirstlightError, UsageError
-from firstlight.supervise.journal import Journal
+from firstlight.supervise.journal import Journal, redacted_json
 from firstlight.supervise.ports import owner_of_port
 from firstlight.supervise.runs import RunFolder
 
@@ -71,6 +70,6 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
     )
     verdict = Verdict(at=now, t=0.0, report=report)
     Journal(folder).write(verdict)
-    folder.write("report.json", to_json(report))
+    folder.write("report.json", redacted_json(report))
     scene.observer.event(verdict)
     return report

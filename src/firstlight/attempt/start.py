@@ -1,6 +1,6 @@
 """Begin an attempt: make the run, start or join the server, put the watcher together, follow it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 
 from firstlight.attempt.follow import Attempt, Ending
@@ -57,8 +57,8 @@ class _Ours:
     def tend(self, processes: Iterable[Process]) -> None:
         self._shm.note(processes)
 
-    def stop(self, grace_s: float) -> StopResult:
-        result = self._server.stop(grace_s)
+    def stop(self, grace_s: float, while_waiting: Callable[[], None]) -> StopResult:
+        result = self._server.stop(grace_s, while_waiting)
         self._shm.remove()
         return result
 

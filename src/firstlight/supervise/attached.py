@@ -2,7 +2,7 @@
 
 import os
 import stat as stat_module
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from firstlight import procfs
@@ -52,9 +52,9 @@ class Attached:
     def tend(self, processes: Iterable[Process]) -> None:
         """Nothing: what the server holds is its own affair."""
 
-    def stop(self, grace_s: float) -> StopResult:
+    def stop(self, grace_s: float, while_waiting: Callable[[], None]) -> StopResult:
         """Nothing: a server that firstlight did not start is left alone."""
-        del grace_s
+        del grace_s, while_waiting
         return StopResult(0, 0, ())
 
     def release(self) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 from firstlight.core import redact
 from firstlight.core.events import Event, GapNoted, read_event
 from firstlight.core.gap import Gap
-from firstlight.core.record import to_json
+from firstlight.core.record import Record, to_json
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.files import replace_file, write_file
@@ -30,9 +30,14 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 _COMMANDS = frozenset({"command", "cmdline"})
 
 
+def redacted_json(record: Record) -> bytes:
+    """The record as one line of JSON with every secret replaced; nothing else is ever written to a run."""
+    return msgspec.json.encode(_redacted(msgspec.to_builtins(record)))
+
+
 def to_line(event: Event) -> bytes:
-    """The event as one line of JSON with every secret replaced, newline included."""
-    return msgspec.json.encode(_redacted(msgspec.to_builtins(event))) + b"\n"
+    """The event as a line of the journal, newline included."""
+    return redacted_json(event) + b"\n"
 
 
 class Journal:
