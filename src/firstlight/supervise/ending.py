@@ -14,6 +14,8 @@ from typing import NamedTuple
 INSIST_S = 5.0
 """How long SIGKILL is given, round after round. Whoever is left then sits in the kernel (state D)."""
 
+CHASE_ROUNDS = 100
+
 
 class Member(NamedTuple):
     """A process as /proc/PID/stat has it. `started` is in clock ticks after boot."""
@@ -66,6 +68,15 @@ def descendants(of: Iterable[int], world: dict[int, Member]) -> list[Member]:
     return list(found.values())
 
 
+def own_children() -> list[int]:
+    """Direct children of this (single-threaded) process, oldest first; none where the kernel does not list them."""
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:  # noqa: PTH123
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        return []
+
+
 def send(member: Member, number: int) -> bool:
     """Signal exactly this process; False if it is gone, or may not be signalled."""
     try:
@@ -112,11 +123,20 @@ class Ending:
     Asked is whoever has no parent within the tree, which at first is the server's first process alone, since its
     own handler knows best how to end the others. When a parent is gone without having ended its children (a shell
     that only wrapped the server), these are asked in turn. Stopped processes are continued, to be able to hear it.
-    After `grace_s` everybody is killed, frozen first so that none forks while the others die.
+    After `grace_s` everybody is killed, frozen first so that none forks while the others die. `orphans` lists pids
+    into whose number whoever escapes must come, faster than `members` can look through all of /proc.
     """
 
-    def __init__(self, members: Callable[[], list[Member]], grace_s: float, now: float) -> None:
+    def __init__(
+        self,
+        members: Callable[[], list[Member]],
+        grace_s: float,
+        now: float,
+        *,
+        orphans: Callable[[], list[int]] = list,
+    ) -> None:
         self._members = members
+        self._orphans = orphans
         self._insist_at = now + grace_s
         self._give_up_at = now + grace_s + INSIST_S
         self._asked: set[tuple[int, int]] = set()
@@ -158,6 +178,19 @@ class Ending:
     def _insist(self, alive: list[Member]) -> None:
         for member in alive:
             send(member, signal.SIGSTOP)
+        self._chase()
         for member in alive:
             if send(member, signal.SIGKILL):
                 self._killed.add((member.pid, member.started))
+
+    def _chase(self) -> None:
+        """Freeze those who fork and exit faster than a scan of /proc takes; the next scan finds them frozen."""
+        rounds_without = 0
+        for _ in range(CHASE_ROUNDS):
+            seen = [member for pid in reversed(self._orphans()) if (member := look(pid))]
+            running = [member for member in seen if member.alive and member.state not in "Tt"]
+            rounds_without = 0 if running else rounds_without + 1
+            if rounds_without > 1:
+                return
+            for member in running:
+                send(member, signal.SIGSTOP)

@@ -25,7 +25,7 @@ import time
 from typing import Any
 
 from firstlight.supervise.control import Control
-from firstlight.supervise.ending import Ended, Ending, Member, descendants, everybody, look
+from firstlight.supervise.ending import Ended, Ending, Member, descendants, everybody, look, own_children
 from firstlight.supervise.polling import wait_for
 from firstlight.supervise.pump import Channel, Pump
 from firstlight.supervise.spawn import run_server
@@ -93,7 +93,7 @@ class Guard:
 
     def end_if_alone(self) -> None:
         """After a bug in the loop: still leave nothing behind if firstlight is gone."""
-        ending = Ending(self._descendants, self._grace_s, time.monotonic())
+        ending = Ending(self._descendants, self._grace_s, time.monotonic(), orphans=own_children)
         while ending.step(time.monotonic()) is None:
             self._reap()
             time.sleep(ENDING_TICK_S)
@@ -136,7 +136,7 @@ class Guard:
         if self._ending is not None:
             self._ending.hurry(now, grace_s)
         elif self._ended is None:
-            self._ending = Ending(self._descendants, grace_s, now)
+            self._ending = Ending(self._descendants, grace_s, now, orphans=own_children)
 
     def _end(self) -> None:
         """Step on with the ending, if there is one; when the tree is gone, and the log is whole, say so."""
