@@ -20,6 +20,8 @@ _SHELL = re.compile(
 _GLOG = re.compile(r"(?:\[rank\d+\]: ?)?\[?[EF]\d{4} \d\d:\d\d:\d\d")
 """Errors of PyTorch's C++ parts: "[rank0]:[E1129 12:42:22.816 ProcessGroupNCCL.cpp:616] …"."""
 _BODY = re.compile(r"\s|Traceback \(most recent call last\)|[\^~ ]+$|$")
+_SOURCE = re.compile(r"\s+(?:raise |return |assert |File \")")
+"""The frames of a traceback quote the line that raises; the one that names the error follows."""
 _ERROR_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 
 
@@ -42,7 +44,7 @@ class Failures:
     def _names_error(self, level: str, beginning: str) -> bool:
         if level in _ERROR_LEVELS:
             return not _BODY.match(beginning)
-        if level:
+        if level or _SOURCE.match(beginning):
             return False
         shapes = (_EXCEPTION, _SHELL, _GLOG)
         return any(shape.match(beginning) for shape in shapes) or any(text in beginning for text in self._errors)

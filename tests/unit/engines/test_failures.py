@@ -106,3 +106,11 @@ def test_consequences_are_never_first_errors(engine: str, text: str) -> None:
 )
 def test_neither(engine: str, text: str) -> None:
     assert not profile(engine).is_error(read(engine, text))
+
+
+def test_the_line_that_raises_is_not_the_line_that_names_the_error() -> None:
+    source = '    raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")'
+    named = "RuntimeError: CUDA out of memory. Tried to allocate 20.00 GiB"
+    generic = profile("generic")
+    lines = [generic.read_line(RawLine(stream="stderr", at=0.0, text=text)) for text in (source, named)]
+    assert [generic.is_error(line) for line in lines] == [False, True]

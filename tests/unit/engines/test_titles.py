@@ -124,3 +124,24 @@ def test_everything_else_has_a_name(cmdline: tuple[str, ...], role: Role, name: 
 )
 def test_known_sizes_give_one_number(title: str, sizes: Sizes, rank: int) -> None:
     assert identify((title,), title[:15], sizes).rank == rank
+
+
+@pytest.mark.parametrize(
+    ("cmdline", "label", "rank"),
+    [
+        (("worker_TP1",), "worker_TP1", 1),
+        (("rank 3",), "rank 3", 3),
+        (("python", "train.py", "--rank", "2"), "rank 2", 2),
+        (("python", "serve.py", "--local-rank=5", "--port", "1"), "rank 5", 5),
+        (("python", "serve.py", "--local_rank=0"), "rank 0", 0),
+    ],
+)
+def test_ranks_of_unknown_servers_are_known_where_they_say_so(
+    cmdline: tuple[str, ...], label: str, rank: int
+) -> None:
+    identity = identify(cmdline, cmdline[0][:15])
+    assert (identity.role, identity.label, identity.rank) == (Role.WORKER, label, rank)
+
+
+def test_a_server_that_takes_no_rank_is_no_worker() -> None:
+    assert identify(("python", "serve.py", "--rank-by", "2"), "python").role is Role.OTHER
