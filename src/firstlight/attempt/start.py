@@ -7,7 +7,7 @@ from firstlight.attempt.follow import Attempt, Ending
 from firstlight.attempt.refusal import not_started, port_taken
 from firstlight.attempt.scene import Scene
 from firstlight.core import redact
-from firstlight.core.events import GapNoted, Started
+from firstlight.core.events import Started
 from firstlight.core.process import Process
 from firstlight.core.report import Report
 from firstlight.core.server import ServerCommand
@@ -99,7 +99,6 @@ def _follow(
         )
         attempt = Attempt(watch, ending, folder, scene)
         attempt.publish([_started(watch, folder)])
-        attempt.publish([GapNoted(**watch.stamp(), gap=gap) for gap in target.gaps])
         return attempt.run()
 
 

@@ -110,8 +110,8 @@ def headline_of(watch: Watch, outcome: Outcome) -> str:
         return f"the server answers, but no token could be verified: {watch.questions.first.last.what}"
     if outcome == Outcome.DEADLINE:
         return (
-            f"the deadline passed after {watch.stamp.elapsed_s:.0f} s while the server was still {watch.judgement.motion} "
-            f"in {watch.phases.phase}: {watch.judgement.why}"
+            f"the deadline passed after {watch.stamp.elapsed_s:.0f} s while the server was still "
+            f"{watch.judgement.motion} in {watch.phases.phase}: {watch.judgement.why}"
         )
     if outcome == Outcome.INTERRUPTED:
         return f"interrupted after {watch.stamp.elapsed_s:.0f} s in {watch.phases.phase}, before there was a verdict"

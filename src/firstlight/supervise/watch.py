@@ -29,8 +29,8 @@ from firstlight.engines import EngineProfile
 from firstlight.supervise.capture import LogFollower
 from firstlight.supervise.exits import ExitWatch
 from firstlight.supervise.history import History
-from firstlight.supervise.liveness import Confirmation, Judgement, Liveness
 from firstlight.supervise.listen import LogListener
+from firstlight.supervise.liveness import Confirmation, Judgement, Liveness
 from firstlight.supervise.phases import PhaseTracker
 from firstlight.supervise.rows import Rows
 from firstlight.supervise.sampling import Sampler
@@ -48,6 +48,7 @@ class Target(Protocol):
     """A server that can be watched: one that was launched, or one that was running already."""
 
     root: ProcessId
+    gaps: list[Gap]
 
     def followers(self) -> Sequence[LogFollower]:
         """The logs that can be read."""
@@ -160,8 +161,9 @@ class Watch:
         self._recall()
         change = self._tree.refresh()
         self._exit_watch.gone(change.gone)
-        for process in change.appeared:
+        for process in (*change.appeared, *change.changed):
             self._exit_watch.watch(process.id, process)
+        for process in change.appeared:
             yield ProcessAppeared(**self.stamp(), process=process)
         measurement = self._sampler.sample(self.processes.values())
         self.rows.update(measurement, self.processes, self.phases)
@@ -178,7 +180,7 @@ class Watch:
             lost_ranks=self.lost_ranks,
             processes=self.processes,
         )
-        for gap in self.judgement.gaps:
+        for gap in (*self.judgement.gaps, *self.target.gaps, *self._tree.gaps):
             if gap not in self._gaps:
                 self._gaps.add(gap)
                 yield GapNoted(**self.stamp(), gap=gap)
@@ -222,7 +224,8 @@ class Watch:
     @property
     def lost_ranks(self) -> tuple[Exit, ...]:
         """Processes whose going the server cannot have meant: killed or failed while its root lives on."""
-        return tuple(exit_ for exit_ in self.exits if exit_.id != self.target.root and _is_loss(exit_))
+        others = (exit_ for exit_ in self.exits if exit_.id != self.target.root and self._tree.known(exit_.id))
+        return tuple(exit_ for exit_ in others if _is_loss(exit_))
 
     # HTTP
 
