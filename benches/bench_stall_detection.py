@@ -27,7 +27,11 @@ def play(scenario: Scenario) -> Ended:
 
 def stall(scenario: Scenario) -> float | None:
     """Seconds from the last progress to the verdict; None if it was not found."""
-    report = play(scenario).report
+    ended = play(scenario)
+    if ended.code is None:
+        print(f"{scenario.name:32} NOT FOUND in {scenario.wait_s:.0f} s; last event {ended.events[-1]}", flush=True)
+        return None
+    report = ended.report
     if report.outcome is not Outcome.STALLED or report.quiet_since is None:
         print(f"{scenario.name:32} NOT FOUND: {report.outcome}, {report.headline}", flush=True)
         return None

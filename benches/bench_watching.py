@@ -4,6 +4,7 @@ Counted is everything that firstlight starts for itself (the supervisor, the gua
 from /proc/<pid>/stat over a minute of serving, and resident memory (shared pages counted in each process).
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -47,18 +48,25 @@ def tree(root: int, without: int) -> set[int]:
 
 
 def cpu_s(pids: Iterable[int]) -> float:
-    """User and system time, with that of children already reaped."""
-    return sum(sum(int(field) for field in stat(pid)[11:15]) for pid in pids) / TICKS
+    """User and system time, with that of children already reaped (which is where a helper that ended is counted)."""
+    ticks = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            ticks += sum(int(field) for field in stat(pid)[11:15])
+    return ticks / TICKS
 
 
 def resident_mb(pids: Iterable[int]) -> float:
-    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    pages = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def server_pid_when_serving(events: IO[str]) -> int:
     """Read events until the first token is verified; the pid of the server's first process."""
-    pid, give_up = 0, time.monotonic() + UP_LIMIT_S
+    pid, line, give_up = 0, "it said nothing", time.monotonic() + UP_LIMIT_S
     for line in events:
         event = json.loads(line)
         if event["type"] == "started":

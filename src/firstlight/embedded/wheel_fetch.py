@@ -5,6 +5,7 @@ certificates, a constraint) holds here too. pip's own bar cannot be read by ever
 off the file that grows in the temporary folder given to pip.
 """
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -113,7 +114,7 @@ def _follow(pip: subprocess.Popen[bytes], wanted: WheelFile, places: Sequence[Pa
     seen, grew_at = 0, time.monotonic()
     progress("downloading", 0, wanted.wheel_bytes)
     while pip.poll() is None:
-        size = max((_size(path) for place in places for path in place.rglob("*")), default=0)
+        size = max(map(_largest_file, places))
         if size > seen:
             seen, grew_at = size, time.monotonic()
             progress("downloading", min(seen, wanted.wheel_bytes), wanted.wheel_bytes)
@@ -124,11 +125,14 @@ def _follow(pip: subprocess.Popen[bytes], wanted: WheelFile, places: Sequence[Pa
         time.sleep(_LOOK_EVERY_S)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size if path.is_file() else 0
-    except OSError:  # pip moved or removed it between the listing and the look
-        return 0
+def _largest_file(folder: Path) -> int:
+    """Bytes of the largest file in a tree that changes while it is walked; os.walk passes over a folder that went."""
+    largest = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                largest = max(largest, Path(where, name).stat().st_size)
+    return largest
 
 
 def _last_error(log: Path) -> str:
