@@ -53,6 +53,7 @@ def report_of(
         outcome=outcome,
         headline=headline_of(watch, outcome) or "; ".join(filter(None, [statement.headline, port_note(watch)])),
         server=watch.target.root.pid,
+        attached=watch.attached,
         engine=bundle.engine,
         engine_version=bundle.engine_version,
         command=bundle.command,

@@ -60,7 +60,7 @@ class FirstToken(Record):
 class Report(Record, kw_only=True):
     """The whole verdict of one attempt.
 
-    `server` is the pid of its first process, 0 if it was not started.
+    `server` is the pid of its first process, 0 if it was not started; `attached` if firstlight only joined it.
     `completion` is a short answer of the served model, for people to read; it proves nothing beyond `first_token`.
     """
 
@@ -76,6 +76,7 @@ class Report(Record, kw_only=True):
     phase: Phase
     url: str = ""
     server: int = 0
+    attached: bool = False
     quiet_since: float | None = None
     counter: Counter | None = None
     first_token: FirstToken | None = None

@@ -65,16 +65,21 @@ def facts(report: Report) -> list[tuple[str, str]]:
 
 
 def token_facts(report: Report) -> list[tuple[str, str]]:
-    """The proof of first light, nothing if there was none."""
+    """Proof of first light: what was asked, what came back, how soon; and a little more of the same, to read."""
     token = report.first_token
     if token is None:
         return []
-    return [
+    facts = [
         ("asked", printable(token.prompt)),
         ("answered", printable(token.text)),
-        ("by", f"{printable(token.model)}: {token.tokens} tokens in {seconds(token.request_s)}"),
-        ("first light", f"{seconds(token.after_launch_s)} after the launch"),
+        ("by", printable(token.model)),
+        ("took", f"{seconds(token.request_s)}, {_since(token.after_launch_s, attached=report.attached)}"),
     ]
+    return [*facts, ("goes on", printable(report.completion))] if report.completion else facts
+
+
+def _since(after_s: float, *, attached: bool) -> str:
+    return f"{seconds(after_s)} after {'the watching began' if attached else 'the launch'}"
 
 
 def bars(report: Report) -> list[Bar]:
