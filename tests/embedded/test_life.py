@@ -5,6 +5,8 @@ import os
 import select
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,14 @@ def test_scores_that_are_not_numbers_never_get_to_a_user(
     server = start(tmp_path)
     assert "first scores are not finite numbers" in server.line("error:")
     assert server.exit_code() == 1
+
+
+def test_the_command_line_passes_everything_on(tmp_path: Path) -> None:
+    script = Path(sys.executable).with_name("firstlight")
+    command = [script, "serve", "--port", "0", tmp_path / "nowhere"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert "there is no model folder" in ended.stderr
+    wrong = subprocess.run([script, "serve", "--port", "-1"], capture_output=True, text=True, timeout=60, check=False)
+    assert wrong.returncode == 2
+    assert "-1 is not between 0 and 65535" in wrong.stderr

@@ -48,8 +48,8 @@ class Front:
         server = HttpServer(self._api)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         stopping = asyncio.create_task(stop.wait())
-        living = asyncio.create_task(self._live(listener))
-        await asyncio.wait({serving, stopping, living}, return_when=asyncio.FIRST_COMPLETED)
+        living = asyncio.create_task(self._live(listener, serving))
+        await asyncio.wait({stopping, living}, return_when=asyncio.FIRST_COMPLETED)
         if not stop.is_set():
             await asyncio.wait({stopping}, timeout=LINGER_S)
         stopping.cancel()
@@ -57,12 +57,12 @@ class Front:
         await server.close(serving)
         return 0 if stop.is_set() else 1
 
-    async def _live(self, listener: socket.socket) -> None:
-        """Open for business and follow the worker, until one of the two fails."""
+    async def _live(self, listener: socket.socket, serving: "asyncio.Task[None]") -> None:
+        """Open for business, answer, and follow the worker, until one of the three fails."""
         opening = asyncio.create_task(self._open(listener))
         following = asyncio.create_task(self._link.follow())
         try:
-            done, _ = await asyncio.wait({opening, following}, return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait({opening, following, serving}, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 if (error := task.exception()) is not None:
                     self._fail(error)

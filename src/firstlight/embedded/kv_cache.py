@@ -3,7 +3,6 @@
 The memory is reserved, not touched: the kernel hands out pages as positions are written.
 """
 
-import os
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from firstlight.embedded.config import ModelConfig
 from firstlight.embedded.errors import WrongUsage
+from firstlight.embedded.machine import available_memory
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def kv_bytes(config: ModelConfig, slots: int, positions: int, dtype: torch.dtype
 
 def _check_memory(needed: int, slots: int, positions: int) -> None:
     """Refuse now rather than be killed for memory in the middle of a request."""
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = available_memory()
     if needed > available:
         raise WrongUsage(
             f"the KV cache of {slots} requests of {positions} tokens needs {needed >> 20} MiB; "
-            f"{available >> 20} MiB of memory are free",
+            f"{available >> 20} MiB of memory are available",
             "Set a smaller --max-model-len or --max-num-seqs",
         )

@@ -51,18 +51,22 @@ def rotate(x_TNH: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
 
 
-def attention(q_TNH: Tensor, k_KSH: Tensor, v_KSH: Tensor) -> Tensor:
-    """Causal attention of the last T of S positions over all S; returns (T, N * H).
+def causal_mask(tokens: int, seen: int, heads_sharing: int) -> Tensor | None:
+    """Which of S positions each row of a grouped query may see; None where the one new token may see all."""
+    if tokens == 1:
+        return None
+    mask_TS = torch.ones(tokens, seen, dtype=torch.bool).tril(seen - tokens)
+    return mask_TS.repeat(heads_sharing, 1)
+
+
+def attention(q_TNH: Tensor, k_KSH: Tensor, v_KSH: Tensor, mask: Tensor | None) -> Tensor:
+    """Attention of the last T of S positions; returns (T, N * H).
 
     The query heads that share a key-value head become rows of one query, so that keys and values are read in place
-    and never repeated.
+    and never repeated; `causal_mask` has a row for each.
     """
     tokens, heads, size = q_TNH.shape
-    shared, seen = k_KSH.shape[0], k_KSH.shape[1]
+    shared = k_KSH.shape[0]
     q = q_TNH.view(tokens, shared, -1, size).permute(1, 2, 0, 3).reshape(1, shared, -1, size)
-    mask = None
-    if tokens > 1:
-        mask_TS = torch.ones(tokens, seen, dtype=torch.bool).tril(seen - tokens)
-        mask = mask_TS.repeat(heads // shared, 1)
     out = functional.scaled_dot_product_attention(q, k_KSH[None], v_KSH[None], attn_mask=mask)
     return out.view(shared, -1, tokens, size).permute(2, 0, 1, 3).reshape(tokens, heads * size)

@@ -108,7 +108,7 @@ class Link:
             ticket.put(RequestRefused(self.failure, status=500, kind="server_error", code="worker_lost"))
 
     async def _read(self, reader: asyncio.StreamReader) -> FromWorker:
-        """The next message. A silence that looks like a stall is said in the log, once, and waited out."""
+        """The next message. A silence that looks like a stall is said in the log and waited out."""
         while True:
             try:
                 async with asyncio.timeout(self._stall_after_s + 1):

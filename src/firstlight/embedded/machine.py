@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+MEMINFO = Path("/proc/meminfo")
 
 
 def usable_cpus() -> int:
@@ -15,6 +16,12 @@ def usable_cpus() -> int:
         return max(1, min(allowed, int(quota) // int(period)))
     except (OSError, ValueError):  # no cgroup v2 here, or no quota ("max")
         return allowed
+
+
+def available_memory() -> int:
+    """Bytes that can be had without swapping (proc(5), MemAvailable)."""
+    rows = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
+    return int(rows["MemAvailable"].split()[0]) * 1024
 
 
 def name_process(name: str) -> None:

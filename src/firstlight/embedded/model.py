@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,10 +10,17 @@ from torch.nn import functional
 
 from firstlight.embedded.config import ModelConfig
 from firstlight.embedded.kv_cache import KvSlot
-from firstlight.embedded.layers import attention, gated_mlp, rms_norm, rotary_table, rotate
+from firstlight.embedded.layers import attention, causal_mask, gated_mlp, rms_norm, rotary_table, rotate
 
-Rotation = tuple[Tensor, Tensor]
-"""Cosines and sines of the positions of this call, each of shape (T, R)."""
+
+class Place(NamedTuple):
+    """Where the tokens of a call stand, the same for every layer."""
+
+    slot: KvSlot
+    start: int
+    rotation: tuple[Tensor, Tensor]
+    """Cosines and sines, each of shape (T, R)."""
+    mask: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -55,11 +63,10 @@ class Model:
 
         `beat` is called after every layer: the sign of life of the thread that works.
         """
-        end = start + tokens_T.shape[0]
-        rotation = self._cos[start:end], self._sin[start:end]
+        place = self._place(tokens_T.shape[0], slot, start)
         x_TD = functional.embedding(tokens_T, self.embedding)
         for index, layer in enumerate(self.layers):
-            x_TD = x_TD + self._attend(index, x_TD, slot, start, rotation)
+            x_TD = x_TD + self._attend(index, x_TD, place)
             normed = rms_norm(x_TD, layer.mlp_norm, self.config.norm_eps)
             x_TD = x_TD + gated_mlp(normed, layer.gate_up, layer.down)
             beat()
@@ -69,14 +76,19 @@ class Model:
         """Scores (T, V) of the token after each state."""
         return functional.linear(hidden_TD, self.head)
 
-    def _attend(self, index: int, x_TD: Tensor, slot: KvSlot, start: int, rotation: Rotation) -> Tensor:
+    def _place(self, tokens: int, slot: KvSlot, start: int) -> Place:
+        end = start + tokens
+        mask = causal_mask(tokens, end, self.config.heads // self.config.kv_heads)
+        return Place(slot, start, (self._cos[start:end], self._sin[start:end]), mask)
+
+    def _attend(self, index: int, x_TD: Tensor, place: Place) -> Tensor:
         config, layer = self.config, self.layers[index]
         normed = rms_norm(x_TD, layer.input_norm, config.norm_eps)
         heads = functional.linear(normed, layer.qkv).view(-1, config.heads + 2 * config.kv_heads, config.head_dim)
-        turned = rotate(heads[:, : -config.kv_heads], *rotation)
+        turned = rotate(heads[:, : -config.kv_heads], *place.rotation)
         q_TNH, k_TKH, v_TKH = turned[:, : config.heads], turned[:, config.heads :], heads[:, -config.kv_heads :]
-        keys, values = slot.write(index, start, k_TKH, v_TKH)
-        return functional.linear(attention(q_TNH, keys, values), layer.output)
+        keys, values = place.slot.write(index, place.start, k_TKH, v_TKH)
+        return functional.linear(attention(q_TNH, keys, values, place.mask), layer.output)
 
 
 def _empty_layer(config: ModelConfig, dtype: torch.dtype) -> Layer:

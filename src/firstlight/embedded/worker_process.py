@@ -1,5 +1,6 @@
 """The worker as the front sees it: a child process and the front's end of a socket."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -9,6 +10,9 @@ from firstlight.embedded.options import ServeOptions
 
 TERM_GRACE_S = 1.0
 KILL_GRACE_S = 5.0
+PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""The model's threads sleep while they wait for each other. By default they spin, and on cores that others use too
+they then wait most of the time for a thread that has been put off; the user's environment goes first."""
 
 
 class WorkerProcess:
@@ -31,7 +35,7 @@ class WorkerProcess:
         # Ctrl-C in a terminal reaches every process of the group; the front alone decides how the worker ends.
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(fd,))
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(fd,), env=PASSIVE | os.environ)
         finally:
             signal.signal(signal.SIGINT, before)
 
