@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.core.events import Event, MotionChanged, PhaseBegan, ProcessAppeared, TokenVerified
+from firstlight.core.events import Event, MotionChanged, PhaseBegan, TokenVerified
 from firstlight.core.vocabulary import Motion, Outcome, Phase, Role
 from firstlight.testing.running import Ended, Up
 
@@ -23,28 +23,13 @@ def phases(ended: Ended) -> set[Phase]:
     return {span.phase for span in ended.report.timeline}
 
 
-def roles(ended: Ended) -> dict[Role, list[int]]:
-    """The ranks of each role, by the last that was said of each process."""
-    processes = {event.process.id: event.process for event in ended.all(ProcessAppeared)}
-    found: dict[Role, list[int]] = {}
-    for process in processes.values():
-        found.setdefault(process.role, []).append(process.rank)
-    return found
+def ranks(ended: Ended, role: Role) -> list[int]:
+    """The ranks of the processes in this role."""
+    return [process.rank for process in ended.report.processes if process.role is role]
 
 
 def false_alarms(ended: Ended) -> list[str]:
     return [event.why for event in ended.all(MotionChanged) if event.motion is Motion.STALLED]
-
-
-def pid_in_role(up: Up, role: Role) -> int:
-    """The process in this role, once it has appeared."""
-
-    def is_it(event: Event) -> bool:
-        return isinstance(event, ProcessAppeared) and event.process.role is role
-
-    event = up.until(is_it, WAIT_S)
-    assert isinstance(event, ProcessAppeared)
-    return event.process.id.pid
 
 
 def in_phase(phase: Phase) -> Callable[[Event], bool]:
@@ -72,10 +57,10 @@ def test_an_eager_start_is_followed_to_its_first_token(vllm: Callable[..., Up]) 
     assert report.first_token is not None
     assert report.first_token.text
     assert {Phase.WEIGHTS, Phase.KV_CACHE, Phase.HTTP_BIND, Phase.SERVING} <= phases(ended)
-    found = roles(ended)
-    assert len(found[Role.FRONT]) == 1
-    assert len(found[Role.ENGINE]) == 1
-    assert found[Role.WORKER] == [0]
+    assert len(ranks(ended, Role.FRONT)) == 1
+    assert len(ranks(ended, Role.ENGINE)) == 1
+    assert ranks(ended, Role.WORKER) == [0]
+    assert report.findings == ()
     assert false_alarms(ended) == []
     assert ended.left == ()
 
@@ -83,7 +68,7 @@ def test_an_eager_start_is_followed_to_its_first_token(vllm: Callable[..., Up]) 
 def test_three_tensor_parallel_ranks_are_told_apart(vllm: Callable[..., Up]) -> None:
     ended = vllm(EAGER, "-tp", "3").wait(WAIT_S)
     assert ended.code == 0, ended.stderr[-4000:]
-    assert sorted(roles(ended)[Role.WORKER]) == [0, 1, 2]
+    assert sorted(ranks(ended, Role.WORKER)) == [0, 1, 2]
     assert false_alarms(ended) == []
     assert ended.left == ()
 
@@ -141,7 +126,7 @@ def test_drafter_weights_that_never_arrive_are_a_stall_of_the_worker(
 def test_an_engine_core_that_stops_while_health_says_200_is_a_stall(vllm: Callable[..., Up]) -> None:
     up = vllm(EAGER, up=("--on-stall", "stop"))
     up.until(serving, WAIT_S)
-    engine = pid_in_role(up, Role.ENGINE)
+    engine = up.pid_of("VLLM::EngineCore", WAIT_S)
     os.kill(engine, signal.SIGSTOP)
     assert health(vllm.port) == 200  # type: ignore[attr-defined]
     ended = up.wait(WAIT_S)
@@ -155,7 +140,7 @@ def test_an_engine_core_that_stops_while_health_says_200_is_a_stall(vllm: Callab
 def test_a_worker_killed_while_it_starts_is_named_with_its_signal(vllm: Callable[..., Up]) -> None:
     up = vllm(EAGER, up=("--on-stall", "stop"))
     up.until(in_phase(Phase.WEIGHTS), WAIT_S)
-    worker = pid_in_role(up, Role.WORKER)
+    worker = up.pid_of("VLLM::Worker", WAIT_S)
     os.kill(worker, signal.SIGKILL)
     ended = up.wait(WAIT_S)
     assert ended.code in {1, 3}, "vLLM may notice and exit, or wait for ever: both name the worker"

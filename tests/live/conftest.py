@@ -1,4 +1,7 @@
-"""Starts `firstlight up` for one test, and cleans up after it."""
+"""Starts `firstlight up` for one test, and cleans up after it.
+
+The scenarios of all tests start before the first test, since most of them only wait; see tests/conftest.py.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,3 +16,8 @@ def start(tmp_path: Path) -> Iterator[Starter]:
     starter = Starter(tmp_path)
     yield starter
     starter.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _scenarios_run_meanwhile(stage: object) -> None:
+    del stage

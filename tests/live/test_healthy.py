@@ -26,6 +26,11 @@ def test_it_is_never_called_a_stall(ended: Ended) -> None:
 
 
 @every_start
+def test_nothing_is_found_wrong_with_it(ended: Ended) -> None:
+    assert ended.report.findings == ()
+
+
+@every_start
 def test_once_stops_the_server_and_leaves_nothing(ended: Ended) -> None:
     assert ended.left == ()
     assert len(ended.all(Stopped)) == 1

@@ -135,6 +135,21 @@ class Up:
             assert time.monotonic() < ends, f"the awaited event did not come: {self.events[-3:]}"
             time.sleep(_POLL_S)
 
+    def pid_of(self, title: str, seconds: float) -> int:
+        """The server's process that calls itself `title`, once there is one.
+
+        Raises:
+            AssertionError: `up` ended, or `seconds` passed, before that.
+        """
+        ends = time.monotonic() + seconds
+        while True:
+            for pid in self._marked():
+                if _name(pid).startswith(title):
+                    return pid
+            assert self.process.poll() is None, f"up ended before there was a {title}\n{self.said()[-4000:]}"
+            assert time.monotonic() < ends, f"no {title} after {seconds:.0f} s; there are {self.left()}"
+            time.sleep(_POLL_S)
+
     def said(self) -> str:
         """Its stderr so far."""
         return self._stderr.read_text(errors="replace")
