@@ -58,12 +58,9 @@ def numbers(ranks: Sequence[int]) -> str:
     """Ranks as people write them: "rank 2", "ranks 0-3 and 7"."""
     spans: list[list[int]] = []
     for rank in sorted(set(ranks)):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1].append(rank)
         else:
-            spans.append([rank, rank])
-    words = [
-        str(low) if low == high else f"{low} and {high}" if high == low + 1 else f"{low}-{high}"
-        for low, high in spans
-    ]
+            spans.append([rank])
+    words = [word for span in spans for word in ([f"{span[0]}-{span[-1]}"] if len(span) > 2 else map(str, span))]
     return f"rank{'s' if len(set(ranks)) != 1 else ''} {listed(words)}"
