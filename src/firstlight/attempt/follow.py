@@ -10,7 +10,7 @@ from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
 from firstlight.attempt.verdict import bundle_of, report_of, with_step
 from firstlight.core.bundle import Bundle
-from firstlight.core.events import Event, GapNoted, Looked, Stopped, Stopping, TokenVerified, Verdict
+from firstlight.core.events import Event, GapNoted, LogSeen, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process
 from firstlight.core.report import FirstToken, Report
@@ -89,7 +89,8 @@ class Attempt:
             if isinstance(event, TokenVerified):
                 self._token = event.token
                 self.watch.learn()
-            self._journal.write(event)
+            if not isinstance(event, LogSeen) or event.notable:
+                self._journal.write(event)
             self._observer.event(event)
         for gap in self._journal.take_gaps():
             self._gaps.append(gap)

@@ -36,5 +36,6 @@ class Options:
     prompt: str = "The capital of France is"
     max_tokens: int = 16
     canary_s: float = 30.0
+    show_log: bool = False
     grace_s: float = 10.0
     look_apart_s: float = 4.0

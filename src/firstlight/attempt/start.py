@@ -96,6 +96,7 @@ def _follow(
             ),
             clock=clock,
             attached=isinstance(target, Attached),
+            show_log=options.show_log,
         )
         attempt = Attempt(watch, ending, folder, scene)
         attempt.publish([_started(watch, folder)])

@@ -50,6 +50,7 @@ def run(target: str, options: dict[str, Any]) -> int:
         on_stall=OnStall.REPORT,
         deadline_s=options["deadline"],
         canary_s=options["canary"],
+        show_log=options["show_log"],
     )
     with following(wanted, json=options["as_json"], show_log=options["show_log"]) as scene:
         attached = Attached(pid, scene.clock)

@@ -49,6 +49,9 @@ class CommandAfterDashes(click.Command):
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout; the last is the verdict.")
 @click.option("--port", type=int, default=0, help="The server's port, where its command does not tell.")
+@click.option(
+    "--name", default="", help="The model's name in requests, where the server's own list is not to be used."
+)
 @click.option("--engine", default="", help="Treat the command as this engine: vllm, sglang, embedded, generic.")
 @click.option("--api-key", envvar="FIRSTLIGHT_API_KEY", default="", help="Key for the request that asks for a token.")
 @click.option(
@@ -95,7 +98,12 @@ def run(argv: tuple[str, ...], options: dict[str, Any]) -> int:
     from firstlight.engines import recognise
 
     command = recognise(argv, os.environ)
-    changes = {"engine": options["engine"], "port": options["port"], "api_key": options["api_key"]}
+    changes = {
+        "engine": options["engine"],
+        "port": options["port"],
+        "served_name": options["name"],
+        "api_key": options["api_key"],
+    }
     command = msgspec.structs.replace(command, **{name: value for name, value in changes.items() if value})
     stay = Stay.ONCE if options["once"] else Stay.KEEP if options["keep"] else Stay.STAY
     wanted = Options(
@@ -105,6 +113,7 @@ def run(argv: tuple[str, ...], options: dict[str, Any]) -> int:
         prompt=options["prompt"],
         max_tokens=options["max_tokens"],
         canary_s=options["canary"],
+        show_log=options["show_log"],
     )
     with following(wanted, json=options["as_json"], show_log=options["show_log"]) as scene:
         return start(command, scene).exit_code

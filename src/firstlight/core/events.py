@@ -84,7 +84,9 @@ class MotionChanged(Record, tag_field="type", tag="motion"):
 
 
 class LogSeen(Record, tag_field="type", tag="log"):
-    """A new line of the server's log, redacted; written to the journal only for warnings, errors and markers."""
+    """A new line of the server's log, redacted. `notable` are warnings, errors and what moves a phase; the journal
+    has only those, since the log itself is kept whole beside it.
+    """
 
     at: float
     t: float
@@ -92,6 +94,7 @@ class LogSeen(Record, tag_field="type", tag="log"):
     source: str
     level: str
     text: str
+    notable: bool = True
 
 
 class Verifying(Record, tag_field="type", tag="verifying"):

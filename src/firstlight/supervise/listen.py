@@ -28,7 +28,10 @@ class LogListener:
         is_new_text: Callable[[str], bool],
         clock: Clock,
         stamps: Stamps,
+        *,
+        tell_all: bool = False,
     ) -> None:
+        """With `tell_all` every line is an event, else only notable ones."""
         self.lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
         self.first_error: LogLine | None = None
         self.says_ready = False
@@ -37,6 +40,7 @@ class LogListener:
         self._is_new_text = is_new_text
         self._clock = clock
         self._stamps = stamps
+        self._tell_all = tell_all
         self._new_text = self._counter_moved = False
         self._bytes = 0
         self._progress_due = 0.0
@@ -84,9 +88,16 @@ class LogListener:
         error = profile.is_error(line)
         if error and self.first_error is None:
             self.first_error = line
-        if error or changes or line.level in _WORTH_TELLING:
-            text = line.text[:SHOWN_CHARS]
-            yield LogSeen(**self._stamps(), stream=line.stream, source=line.source, level=line.level, text=text)
+        notable = bool(error or changes or line.level in _WORTH_TELLING)
+        if notable or (self._tell_all and line.text):
+            yield LogSeen(
+                **self._stamps(),
+                stream=line.stream,
+                source=line.source,
+                level=line.level,
+                text=line.text[:SHOWN_CHARS],
+                notable=notable,
+            )
         self.says_ready = self.says_ready or profile.ready(line)
 
     def _count(self, counter: Counter, before: Counter | None) -> Iterator[Event]:

@@ -76,6 +76,7 @@ class Watch:
         questions: Questions,
         clock: Clock,
         attached: bool = False,
+        show_log: bool = False,
     ) -> None:
         self.target = target
         self.command = command
@@ -83,7 +84,9 @@ class Watch:
         self.stamp = Stamps(clock)
         self.started_wall = clock.wall()
         self.phases = PhaseTracker(profile, self.started_wall)
-        self.log = LogListener(target.followers, self.phases, liveness.is_new_text, clock, self.stamp)
+        self.log = LogListener(
+            target.followers, self.phases, liveness.is_new_text, clock, self.stamp, tell_all=show_log
+        )
         self.questions = questions
         self.rows = Rows()
         self.exits: list[Exit] = []
