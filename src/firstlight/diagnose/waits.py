@@ -135,11 +135,13 @@ def acquires_lock(thread: ThreadLook) -> bool:
     return bool(_ACQUIRES.search(leaf.code)) and not _NO_LOCK.search(leaf.function)
 
 
+_LOCK_WORDS = re.compile(r"baton|(?<![a-z])(file_?)?lock", re.IGNORECASE)
+
+
 def polls_lock_file(thread: ThreadLook) -> bool:
     """Whether a thread sleeps between two looks at a lock file, as torch's FileBaton does."""
     if isinstance(thread.stack, Gap) or _kind(thread)[0] is not Kind.SLEEPS:
         return False
     return any(
-        re.search(r"baton|lock", f"{frame.function} {frames.basename(frame)} {frame.code}", re.IGNORECASE)
-        for frame in thread.stack[:3]
+        _LOCK_WORDS.search(f"{frame.function} {frames.basename(frame)} {frame.code}") for frame in thread.stack[:3]
     )

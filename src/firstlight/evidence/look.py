@@ -36,12 +36,12 @@ def look(
     seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})
     held = looking.at_each("open files", {pid: partial(inodes.descriptors, pid) for pid in seen})
     kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads)) for pid in held}
-    world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage()))
+    world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage(0.8)))
     opened: dict[int, tuple[OpenFile, ...]] = {}
     if not isinstance(world, Gap):
         work = {pid: partial(_open_files, seen[pid], kept.get(pid, []), world) for pid in seen}
         opened = looking.at_each("open files", work)
-    found_locks = looking.at_all("locks", partial(_locks, held, clock, looking.stage()))
+    found_locks = looking.at_all("locks", partial(_locks, held, clock, looking.stage(0.8)))
     spied = stacks_of([one.process.id for one in seen.values()], clock, looking.whole) if stacks else {}
     return Look(
         at=at,
@@ -62,8 +62,10 @@ class _Looking:
         self.whole = Deadline(clock, deadline_s, "the look")
         self.gaps: list[Gap] = []
 
-    def stage(self) -> Deadline:
-        return Deadline(self._clock, min(self.whole.left, self.whole.seconds * GENTLE_SHARE), "a stage of the look")
+    def stage(self, share: float = 1.0) -> Deadline:
+        """The time of one stage, or the share of it that a probe has which keeps partial results itself."""
+        seconds = min(self.whole.left, self.whole.seconds * GENTLE_SHARE)
+        return Deadline(self._clock, seconds * share, "a stage of the look")
 
     def at_each(self, what: str, work: Mapping[int, "partial[_T]"]) -> dict[int, _T]:
         """Run one probe per process, all at once; what is missing from the answer is a gap."""

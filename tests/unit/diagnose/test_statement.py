@@ -218,6 +218,11 @@ def test_a_lock_file_that_nobody_polls_accuses_nobody() -> None:
     assert state(bundle(look(sleeps, at=NOW - 5), look(sleeps, locks=(STALE,)))).findings == ()
 
 
+def test_sleeping_in_a_block_manager_polls_no_lock() -> None:
+    blocks = process(100, thread(100, stack("BlockPool.wait /app/block_pool.py:4 clock.sleep(1)")))
+    assert state(bundle(look(blocks, at=NOW - 5), look(blocks, locks=(STALE,)))).findings == ()
+
+
 def test_a_file_lock_names_its_holder() -> None:
     waits = process(100, thread(100, LOADS, call="flock(0x3, 0x2)", fds=(3,)))
     lock = Lock(kind="flock", path="/hub/x.lock", holder=77, waiters=(100,), holder_name="python")
