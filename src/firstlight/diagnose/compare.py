@@ -6,6 +6,7 @@ from firstlight.core.bundle import Look, ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
 from firstlight.core.process import ProcessId
 from firstlight.core.record import Record
+from firstlight.core.words import size
 from firstlight.diagnose import frames
 
 IDLE_CPU = 0.02
@@ -39,7 +40,8 @@ class Stacks(StrEnum):
 
 
 class ProcessChange(Record):
-    """One process between two looks. `cpu` is in cores; bytes are deltas. `why` is what the verdict rests on."""
+    """One process between two looks. `cpu` is in cores; bytes are deltas. `why` is what the verdict rests on,
+    as a clause that follows its name."""
 
     id: ProcessId
     name: str
@@ -129,27 +131,27 @@ def _moved(read: int | Gap, written: int | Gap, memory: int, faults: int, second
     """What moved besides CPU and stacks, in words; empty if nothing did."""
     for what, amount in (("read", read), ("wrote", written)):
         if not isinstance(amount, Gap) and amount > HEARTBEAT_BYTES_S * seconds:
-            return f"it {what} {amount} bytes in {seconds:.1f} s"
+            return f"{what} {size(amount)} in {seconds:.1f} s"
     if memory >= GROWTH_BYTES:
-        return f"it grew by {memory} bytes in {seconds:.1f} s"
+        return f"grew by {size(memory)} in {seconds:.1f} s"
     if faults > MAJOR_FAULTS_S * seconds:
-        return f"{faults} pages were fetched from storage in {seconds:.1f} s"
+        return f"fetched {faults} pages from storage in {seconds:.1f} s"
     return ""
 
 
 def _judged(state: str, cpu: float, stacks: Stacks, *, busy: bool, moved: str, place: str) -> tuple[Change, str]:
     if state in "TtZX":
-        return Change.STILL, f"it is in state {state}"
+        return Change.STILL, f"is in state {state}"
     if moved or stacks is Stacks.CHANGED:
-        return Change.MOVING, moved or "its stacks changed"
+        return Change.MOVING, moved or "went on to other functions"
     if busy:
         known = stacks is Stacks.UNCHANGED
-        return (Change.SPINNING if known else Change.MOVING), f"it used {cpu:.0%} of a core in {place}"
+        return (Change.SPINNING if known else Change.MOVING), f"used {cpu:.0%} of a core in {place}"
     if cpu > IDLE_CPU:
-        return Change.MOVING, f"it used {cpu:.0%} of a core"
+        return Change.MOVING, f"used {cpu:.0%} of a core"
     if stacks is Stacks.UNKNOWN:
-        return Change.UNKNOWN, "it used no CPU, and its stacks could not be compared"
-    return Change.STILL, "no CPU, no I/O, the same stacks"
+        return Change.UNKNOWN, "used no CPU; whether its stacks changed could not be seen"
+    return Change.STILL, "used no CPU, moved no data, and stayed in the same functions"
 
 
 def compare_stacks(before: tuple[ThreadLook, ...], after: tuple[ThreadLook, ...], seconds: float) -> Stacks:

@@ -3,7 +3,7 @@
 from firstlight.core.report import Finding
 from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
-from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.names import listed, of_exit
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, difference
 
@@ -12,26 +12,30 @@ def headline(scene: Scene, findings: tuple[Finding, ...], suspect: Standing | No
     """The verdict in one sentence."""
     if scene.deaths:
         return _after_death(scene)
+    moving = _moving(scene)
+    if moving:
+        return f"still moving in {scene.bundle.phase.value}: {moving}"
     begin = _beginning(scene)
     if suspect is None:
-        return f"{begin}: none of its processes could be seen" if not scene.standings else f"{begin}: cause unknown"
-    explained = _moves(scene) or any(suspect.pid in finding.pids for finding in findings)
+        return f"{begin}: none of its processes could be seen"
+    explained = any(suspect.pid in finding.pids for finding in findings)
     unknown = "" if explained else "cause unknown; "
     return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
 
 
-def _moves(scene: Scene) -> bool:
+def _moving(scene: Scene) -> str:
+    """Who moved between the looks and how; empty if nobody did."""
     changes = difference(scene.bundle)
-    return changes is not None and changes.change is Change.MOVING
+    if changes is None or changes.change is not Change.MOVING:
+        return ""
+    moved = [f"{scene.name(one.id.pid)} {one.why}" for one in changes.processes if one.change is Change.MOVING]
+    return listed(moved[:3]) or "processes come and go"
 
 
 def _beginning(scene: Scene) -> str:
-    phase = scene.bundle.phase.value
-    if _moves(scene):
-        return f"still moving in {phase}"
     quiet = scene.bundle.at - scene.bundle.quiet_since
     since = f" for {quiet:.0f} s" if scene.bundle.quiet_since > 0 and quiet >= 1 else ""
-    return f"stalled in {phase}{since}"
+    return f"stalled in {scene.bundle.phase.value}{since}"
 
 
 def _after_death(scene: Scene) -> str:

@@ -3,8 +3,10 @@
 from firstlight.core.gap import Gap
 from firstlight.core.report import Finding
 from firstlight.core.vocabulary import GapReason
+from firstlight.diagnose.compare import Change
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.standing import difference
 from firstlight.diagnose.waits import Kind
 
 _STEPS_MAX = 6
@@ -14,7 +16,8 @@ def next_steps(scene: Scene, findings: tuple[Finding, ...], gaps: tuple[Gap, ...
     """Advice of the findings first, then how to close the gaps, then what would tell more if nothing was found."""
     steps = [advice for finding in findings for advice in finding.advice]
     steps += _to_close(gaps)
-    if not findings:
+    changes = difference(scene.bundle)
+    if not findings and not (changes and changes.change is Change.MOVING):
         steps += _to_collect(scene)
     return tuple(dict.fromkeys(steps))[:_STEPS_MAX]
 

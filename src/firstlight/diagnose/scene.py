@@ -39,14 +39,18 @@ class Scene(NamedTuple):
         return gone.rank >= 0 or gone.role is Role.WORKER or has_like(gone, self.standings)
 
     def waiters_for(self, pids: tuple[int, ...]) -> tuple[int, ...]:
-        """Processes that wait for any of `pids`, directly, through others, or because they are ranks in a meeting."""
+        """Processes that wait for any of `pids`, directly, through others, or because they are ranks in a meeting.
+
+        Helpers are left out: a resource tracker waits for everybody, all its life.
+        """
         reached = set(pids)
+        patient = [one for one in self.standings if one.look.process.role is not Role.HELPER]
         ranks = {one.pid for one in workers(self.standings)}
         ranks |= {gone.id.pid for gone in self.deaths if self.is_rank(gone)}
         if reached & ranks:
             reached |= {one.pid for group in self.groups if group.together for one in group.members}
         while True:
-            more = {one.pid for one in self.standings if one.pid not in reached and reached & set(one.wait.pids)}
+            more = {one.pid for one in patient if one.pid not in reached and reached & set(one.wait.pids)}
             if not more:
                 return tuple(one.pid for one in self.standings if one.pid in reached and one.pid not in pids)
             reached |= more

@@ -54,6 +54,8 @@ _KERNEL_FUNCTIONS: tuple[tuple[str, Kind], ...] = (
     (r"locks_lock|flock", Kind.FILE_LOCK),
     (r"folio|page|io_schedule|nfs|fuse|rpc_", Kind.STORAGE),
 )
+_RESTARTED = "restart_syscall"
+"""A timed wait that goes on after a stop: which call it was, only the kernel function still tells."""
 
 
 class Wait(NamedTuple):
@@ -92,7 +94,7 @@ def other_ends(files: tuple[OpenFile, ...], pid: int) -> tuple[int, ...]:
 def _kind(thread: ThreadLook) -> tuple[Kind, str]:
     if thread.state == "R":
         return Kind.RUNS, "running"
-    if not isinstance(thread.syscall, Gap):
+    if not isinstance(thread.syscall, Gap) and not thread.syscall.startswith(_RESTARTED):
         name = thread.syscall.partition("(")[0]
         kind = next((kind for pattern, kind in _CALLS if re.fullmatch(pattern, name)), None)
         if kind:

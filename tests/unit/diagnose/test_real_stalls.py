@@ -159,7 +159,7 @@ def test_a_slow_load_moves(program: str, zoo: Zoo) -> None:
 
 
 def test_a_long_computation_is_no_stall_of_any_known_kind(zoo: Zoo) -> None:
-    running = zoo("compile_inside", "--seconds", 600)
+    running = zoo("compile_inside", "--seconds", 120)
     ends = CLOCK.monotonic() + WAIT_S
     while (judged := running.judged())[1] is not Change.SPINNING:
         assert CLOCK.monotonic() < ends, judged

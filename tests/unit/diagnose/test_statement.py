@@ -349,7 +349,21 @@ def test_a_port_that_the_server_itself_listens_on_is_not_taken() -> None:
 
 def test_a_server_that_moves_is_not_called_stalled() -> None:
     before, after = process(100, thread(100, LOADS)), process(100, thread(100, LOADS), read=1 << 20)
-    assert state(bundle(look(before, at=NOW - 5), look(after))).headline.startswith("still moving in weights: ")
+    statement = state(bundle(look(before, at=NOW - 5), look(after)))
+    assert statement.headline == "still moving in weights: server (pid 100) read 1.0 MB in 5.0 s"
+    assert statement.next_steps == ()
+
+
+def test_a_resource_tracker_waits_for_everybody_and_is_not_told() -> None:
+    tracker = reader(90, 123, role=Role.HELPER)
+    worker = process(123, thread(123, LOADS, state="T"), state="T", role=Role.WORKER, rank=1)
+    assert "waits for it" not in state(twice(tracker, worker)).headline
+
+
+def test_a_restarted_wait_is_told_by_its_kernel_function() -> None:
+    polls = thread(100, LOADS, call="restart_syscall()")
+    polls = type(polls)(tid=100, name="m", state="S", cpu_s=0, wchan="poll_schedule_timeout", syscall=polls.syscall)
+    assert doing(state(bundle(look(process(100, polls)))), 100).startswith("waits for events")
 
 
 def test_gaps_are_told_with_the_way_to_close_them() -> None:

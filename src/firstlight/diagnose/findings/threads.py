@@ -75,7 +75,7 @@ def spinning(scene: Scene) -> Iterator[Finding]:
         inner = " ".join(f"{frame.function} {frame.code}" for frame in one.stack[:3]).replace("_", " ")
         if not (scene.deaths or meets_others(one) or _BUSY_WAIT.search(inner)):
             continue
-        cpu = one.change.why if one.change else ""
+        cpu = f"process {one.pid} {one.change.why}" if one.change else ""
         yield Finding(
             id="busy_wait",
             title=f"{scene.name(one.pid)} spins: it waits and burns CPU",
