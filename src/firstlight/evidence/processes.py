@@ -33,8 +33,18 @@ def look_at(process: Process) -> ProcessLook:
     threads, gaps = _threads(process.id.pid)
     confirm(process.id)
     return ProcessLook(
-        process=_redacted(process), sample=sample, tracer=_tracer(process.id.pid), threads=threads, gaps=gaps
+        process=_redacted(process),
+        sample=sample,
+        tracer=_tracer(process.id.pid),
+        threads=threads,
+        gaps=(*_refused(sample, threads), *gaps),
     )
+
+
+def _refused(sample: ProcessSample, threads: tuple[ThreadLook, ...]) -> tuple[Gap, ...]:
+    """What was refused of the process as a whole, once, however many threads it concerns."""
+    fields = (sample.read_bytes, *(thread.syscall for thread in threads))
+    return tuple(dict.fromkeys(field for field in fields if isinstance(field, Gap)))
 
 
 def confirm(identity: ProcessId) -> procfs.Stat:

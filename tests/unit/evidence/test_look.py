@@ -309,6 +309,7 @@ def test_a_process_that_may_not_be_read_is_a_gap_with_a_way_out(programs: Progra
     assert seen.sample.state == "S"
     refused = [seen.sample.read_bytes, main_thread(seen).syscall]
     assert all(isinstance(one, Gap) and one.reason is GapReason.NO_PERMISSION and one.detail for one in refused)
+    assert set(seen.gaps) == set(refused)
 
 
 def test_a_hanging_py_spy_costs_the_stacks_and_nothing_else(
