@@ -69,7 +69,7 @@ def report_of(
         processes=statement.processes if looked else _listed(watch),
         exits=bundle.exits,
         findings=statement.findings,
-        gaps=bundle.gaps + tuple(gap for look in bundle.looks[-1:] for gap in look.gaps),
+        gaps=statement.gaps,
         first_error=watch.log.first_error,
         log_tail=tuple(watch.log.lines)[-TAIL_LINES:],
         bundle=bundle_path,

@@ -13,7 +13,10 @@ IDLE_CPU = 0.02
 """CPU seconds a second that a heartbeat may use: below, a process is not computing."""
 BUSY_CPU = 0.5
 """CPU seconds a second from which a process that stays in one place is said to spin there."""
-HEARTBEAT_BYTES_S = 4096
+HEARTBEAT_CPU = 0.10
+"""With the same stacks and nothing moved: loops that poll and sleep for milliseconds use up to so much."""
+HEARTBEAT_BYTES_S = 8192
+"""Monitoring threads that re-read /proc come to some kilobytes a second."""
 GROWTH_BYTES = 1024 * 1024
 MAJOR_FAULTS_S = 1.0
 
@@ -147,7 +150,7 @@ def _judged(state: str, cpu: float, stacks: Stacks, *, busy: bool, moved: str, p
     if busy:
         known = stacks is Stacks.UNCHANGED
         return (Change.SPINNING if known else Change.MOVING), f"used {cpu:.0%} of a core in {place}"
-    if cpu > IDLE_CPU:
+    if cpu > (HEARTBEAT_CPU if stacks is Stacks.UNCHANGED else IDLE_CPU):
         return Change.MOVING, f"used {cpu:.0%} of a core"
     if stacks is Stacks.UNKNOWN:
         return Change.UNKNOWN, "used no CPU; whether its stacks changed could not be seen"

@@ -12,7 +12,8 @@ def headline(scene: Scene, findings: tuple[Finding, ...], suspect: Standing | No
     """The verdict in one sentence."""
     if scene.deaths:
         return _after_death(scene)
-    moving = _moving(scene)
+    certain = any(finding.verdict == "established" for finding in findings)
+    moving = "" if certain else _moving(scene)
     if moving:
         return f"still moving in {scene.bundle.phase.value}: {moving}"
     begin = _beginning(scene)
