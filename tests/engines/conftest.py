@@ -29,10 +29,10 @@ class Vllm:
         }
         self.port = free_port()
 
-    def __call__(self, *options: str, up: tuple[str, ...] = ("--once",)) -> Up:
+    def __call__(self, *options: str, up: tuple[str, ...] = ("--once",), **environ: str) -> Up:
         server = [self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._model)]
         server += ["--port", str(self.port), "--max-model-len", "2048", *options]
-        return self._start.command(server, up=up, environ=self._environ)
+        return self._start.command(server, up=up, environ=self._environ | environ)
 
 
 @pytest.fixture(scope="session")
