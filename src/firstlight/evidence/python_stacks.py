@@ -97,7 +97,9 @@ def dump(
 
 
 def runs(pid: int) -> bool:
-    """Whether any thread of the process is on a CPU, or wants to be."""
+    """Whether any thread of the process is on a CPU, or wants to be; not if somebody is just stopping it."""
+    if procfs.stat(pid).state in "Tt":
+        return False
     for tid in procfs.tids(pid):
         with suppress(FileNotFoundError, ProcessLookupError):
             if procfs.stat(pid, tid).state == "R":
