@@ -4,6 +4,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from firstlight import evidence
 from firstlight.attempt.looking import Looking, TwoLooks, confirmation
 from firstlight.attempt.options import OnStall, Stay
@@ -40,6 +42,10 @@ class Ending(Protocol):
         """Ask, insist, verify; `while_waiting` is called now and then meanwhile."""
         ...
 
+    def hurry(self) -> None:
+        """While `stop` waits: no more grace."""
+        ...
+
     def release(self) -> bool:
         """Leave the server running when firstlight ends."""
         ...
@@ -71,6 +77,8 @@ class Attempt:
         self._next_view = 0.0
         self._gaps: list[Gap] = []
         self._root_gone_at = 0.0
+        self._heeded = 0
+        self._last: Report | None = None
 
     def run(self) -> Report:
         """Follow the server until there is nothing more to follow, or the user wants no more."""
@@ -103,6 +111,8 @@ class Attempt:
             self._looking.begin(self.watch.judgement.why, self.watch.port)
         looks = self._looking.poll()
         if looks is None:
+            if self._looks and not self._looking.running and self.watch.judgement.motion == Motion.MOVING:
+                self._looks = None  # what they showed is over
             return
         self._looks = looks
         self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
@@ -149,17 +159,24 @@ class Attempt:
         """
         now = self._clock.monotonic()
         self._root_gone_at = self._root_gone_at or now
-        looked = self._looks is not None and self._looks.why == ORPHANS_WHY
-        if not self.watch.processes or looked or now - self._root_gone_at > ORPHANS_WAIT_S:
+        if not self.watch.processes or self._looked_after_the_end() or now - self._root_gone_at > ORPHANS_WAIT_S:
             return True
         if now - self._root_gone_at >= ORPHANS_GRACE_S:
             self._looking.begin(ORPHANS_WHY, self.watch.port)
         return False
 
     def _report(self, outcome: Outcome) -> Report:
-        bundle = bundle_of(self.watch, self._folder.id, self._host, self._looks, tuple(self._gaps))
+        """The report of `outcome`; the one already made where nothing has changed since."""
+        if self._last is not None and self._last.outcome == outcome == self._said:
+            return msgspec.structs.replace(self._last, ended=self._clock.wall())
+        looks = self._looks if outcome != Outcome.EXITED or self._looked_after_the_end() else None
+        bundle = bundle_of(self.watch, self._folder.id, self._host, looks, tuple(self._gaps))
         path = self._write_bundle(bundle) if outcome not in {Outcome.SERVING, Outcome.INTERRUPTED} else ""
-        return report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path)
+        self._last = report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path)
+        return self._last
+
+    def _looked_after_the_end(self) -> bool:
+        return self._looks is not None and self._looks.why == ORPHANS_WHY
 
     def _write_bundle(self, bundle: Bundle) -> str:
         self._bundles += 1
@@ -180,7 +197,10 @@ class Attempt:
             self._stop(outcome)
         report = report or self._report(outcome)
         if kept or (self.watch.attached and outcome != Outcome.EXITED):
-            report = with_step(report, f"The server runs on: `firstlight attach {report.server}` watches it")
+            report = with_step(
+                report,
+                f"The server runs on: `firstlight attach {report.server}` watches it, `kill {report.server}` ends it",
+            )
         self._folder.write("report.json", redacted_json(report))
         self.publish([Verdict(**self.watch.stamp(), report=report)])
         self._write_state(report.outcome)
@@ -190,13 +210,16 @@ class Attempt:
     def _stop(self, outcome: Outcome) -> None:
         self.publish([Stopping(**self.watch.stamp(), why=str(outcome))])
         self._write_state(outcome)
-        grace_s = 0.0 if self._interrupts.count > 1 else self._options.grace_s
-        result = self._ending.stop(grace_s, lambda: self._keep_state_fresh(outcome))
+        self._heeded = min(self._interrupts.count, 1)
+        result = self._ending.stop(self._options.grace_s, lambda: self._while_ending(outcome))
         self.publish(list(self.watch.log.drain()))
         self.publish([Stopped(**self.watch.stamp(), asked=result.asked, killed=result.killed, left=result.left)])
 
-    def _keep_state_fresh(self, outcome: Outcome) -> None:
-        """A server that takes its time to end is not one that nobody watches."""
+    def _while_ending(self, outcome: Outcome) -> None:
+        """A server that takes its time to end is not one that nobody watches; one more Ctrl-C, and it gets none."""
+        if self._interrupts.count > self._heeded:
+            self._heeded = self._interrupts.count
+            self._ending.hurry()
         if self._clock.monotonic() >= self._next_view:
             self._next_view = self._clock.monotonic() + VIEW_EVERY_S
             self._write_state(outcome)

@@ -62,6 +62,9 @@ class _Ours:
         self._shm.remove()
         return result
 
+    def hurry(self) -> None:
+        self._server.hurry()
+
     def release(self) -> bool:
         return self._server.release()
 
@@ -100,6 +103,8 @@ def _follow(
         )
         attempt = Attempt(watch, ending, folder, scene)
         attempt.publish([_started(watch, folder)])
+        if watch.attached:
+            watch.log.catch_up()
         return attempt.run()
 
 

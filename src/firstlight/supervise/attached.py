@@ -57,6 +57,9 @@ class Attached:
         del grace_s, while_waiting
         return StopResult(0, 0, ())
 
+    def hurry(self) -> None:
+        """Nothing, as for `stop`."""
+
     def release(self) -> bool:
         return True
 

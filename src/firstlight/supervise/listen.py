@@ -51,6 +51,16 @@ class LogListener:
             for raw in follower.read():
                 yield from self._see(raw)
 
+    def catch_up(self) -> None:
+        """Take in an old log without a word: its lines tell where the server stands, but when they came is not known."""
+        for follower in self._followers():
+            while lines := follower.read():
+                for raw in lines:
+                    for _ in self._see(raw):
+                        pass
+        self._phases.forget_times(self._clock.wall())
+        self.take_activity()
+
     def drain(self) -> Iterator[Event]:
         """Take in all that is left, the line that never got its end included: the server has ended."""
         for follower in self._followers():

@@ -52,6 +52,7 @@ class _Span:
     began: float
     order: int
     ended: float | None = None
+    past: bool = False
 
 
 @dataclass(slots=True)
@@ -123,6 +124,7 @@ class PhaseTracker:
         return tuple(
             PhaseSpan(phase=span.phase, source=source.name, began=span.began, ended=span.ended, rank=source.rank)
             for span, source in sorted(found, key=lambda pair: pair[0].order)
+            if not (span.past and span.ended is not None)
         )
 
     @property
@@ -171,6 +173,13 @@ class PhaseTracker:
         ended = self._all() if phase in {Phase.VERIFY, Phase.SERVING} else [self._launch, self._facts]
         changes = [change for each in ended for change in self._close(each, at, "")]
         return [*changes, *self._began(self._facts, phase, at)]
+
+    def forget_times(self, now: float) -> None:
+        """All that was seen so far came from an old log: it tells where everybody stands, but not since when."""
+        for source in self._all():
+            for span in source.spans:
+                span.past = True
+                span.began = now
 
     def _see_marks(self, line: LogLine, *, is_bar: bool) -> Iterator[PhaseChange]:
         marks = self.profile.marks(line, self.version)
@@ -223,6 +232,8 @@ class PhaseTracker:
         if span:
             span.ended = max(at, span.began)
             seconds = span.ended - span.began
+            if span.past:
+                return
             yield PhaseChange(span.phase, source.name, source.rank, began=False, at=at, seconds=seconds, text=text)
 
     # Who speaks

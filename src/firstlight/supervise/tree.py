@@ -5,6 +5,7 @@ belongs to the tree if its parent does, if it was orphaned into the hands of a r
 server), or if it sits in a session or process group that a member leads; the last two find whoever forked twice.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
@@ -160,7 +161,9 @@ class ProcessTree:
         return sorted(appeared, key=lambda id_: (id_.started, id_.pid))
 
     def _belongs(self, stat: procfs.Stat) -> bool:
-        if stat.pid in self._reapers or stat.id in self._remembered:  # a zombie may stay on for long
+        if stat.pid in self._reapers or stat.pid == os.getpid():  # firstlight may run below what it is to watch
+            return False
+        if stat.id in self._remembered:  # a zombie may stay on for long
             return False
         if stat.id == self.root or stat.ppid in self._by_pid or stat.ppid in self._reapers:
             return True

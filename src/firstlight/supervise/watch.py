@@ -40,6 +40,8 @@ from firstlight.supervise.tree import ProcessTree
 from firstlight.supervise.verify import AnswerKind
 
 SAMPLE_EVERY_S = 1.0
+YOUNG_S = 15.0
+"""While a server is this young its tree is refreshed at every tick: many a rank dies within its first second."""
 VERIFY_AFTER_S = 1.0
 """A question that has been out for so long is a phase of its own; most are answered sooner."""
 
@@ -142,8 +144,12 @@ class Watch:
 
     def tick(self) -> list[Event]:
         """Gather what is new and judge it; the events say what happened since the last tick."""
-        events = [*self.log.read(), *self._follow_exits()]
-        if self._clock.monotonic() >= self._next_sample:
+        due = self._clock.monotonic() >= self._next_sample
+        events: list[Event] = []
+        if due or self.stamp.elapsed_s < YOUNG_S:
+            events += self._follow_tree()
+        events += [*self.log.read(), *self._follow_exits()]
+        if due:
             self._next_sample = self._clock.monotonic() + SAMPLE_EVERY_S
             events += self._sample()
         events += self._ask()
@@ -160,14 +166,16 @@ class Watch:
             self.exits.append(exit_)
             yield ProcessGone(**self.stamp(), exit=exit_)
 
-    def _sample(self) -> Iterator[Event]:
-        self._recall()
+    def _follow_tree(self) -> Iterator[Event]:
         change = self._tree.refresh()
         self._exit_watch.gone(change.gone)
         for process in (*change.appeared, *change.changed):
             self._exit_watch.watch(process.id, process)
         for process in change.appeared:
             yield ProcessAppeared(**self.stamp(), process=process)
+
+    def _sample(self) -> Iterator[Event]:
+        self._recall()
         measurement = self._sampler.sample(self.processes.values())
         self.rows.update(measurement, self.processes, self.phases)
         if self.serving:

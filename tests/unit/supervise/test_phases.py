@@ -356,3 +356,16 @@ def test_a_log_that_makes_up_processes_and_phases_costs_no_memory() -> None:
     for _ in range(SPANS_MAX):
         server.say(own("phase=weights begin"), own("phase=weights end seconds=0.1"))
     assert len(server.tracker.timeline) == SPANS_MAX
+
+
+def test_an_old_log_tells_where_everybody_stands_but_not_since_when() -> None:
+    server = Server("sglang")
+    server.say(
+        sglang("Load weight begin. avail mem=19.84 GB", "TP0"), sglang("Load weight begin. avail mem=1 GB", "TP1")
+    )
+    server.say(sglang("Load weight end. elapsed=1.37 s, type=L, avail mem=19.62 GB, mem usage=0.22 GB.", "TP0"))
+    server.tracker.forget_times(server.now)
+    assert server.phase is Phase.WEIGHTS
+    assert server.story == "weights@TP1"
+    assert server.say(sglang("Load weight end. elapsed=9 s, type=L, avail mem=1 GB, mem usage=0.22 GB.", "TP1")) == []
+    assert server.story == ""
