@@ -1,12 +1,29 @@
 """Numbers and names as people read them; the same everywhere, so that a report and a screen never disagree."""
 
+import re
 import signal
 from datetime import datetime
 
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit
+from firstlight.core.vocabulary import Outcome
+
+OUTCOME_WORDS = {
+    Outcome.SERVING: "serving",
+    Outcome.STALLED: "stalled",
+    Outcome.EXITED: "exited",
+    Outcome.DEADLINE: "deadline passed",
+    Outcome.NOT_STARTED: "not started",
+    Outcome.NOT_LOOKED: "not verified",
+    Outcome.INTERRUPTED: "interrupted",
+}
 
 _SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """A number with its noun: "1 request", "2 requests", "3 processes"; `many` where an s is not enough."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
 
 
 def seconds(value: float) -> str:
@@ -71,8 +88,12 @@ def gap_words(gap: Gap) -> str:
 
 
 def who(name: str, label: str, pid: int, rank: int) -> str:
-    """A process by the engine's own word for it, its rank and its pid: "Worker_TP1 (rank 1, pid 4711)"."""
-    return f"{printable(label or name, 60)} ({f'rank {rank}, ' if rank >= 0 else ''}pid {pid})"
+    """A process by the engine's own word for it, its rank and its pid: "Worker_TP1 (rank 1, pid 4711)". A word that
+    tells the rank in full ("worker rank=1") is not told it again.
+    """
+    word = printable(label or name, 60)
+    told = re.search(rf"\brank[ =]?{rank}\b", word)
+    return f"{word} ({f'rank {rank}, ' if rank >= 0 and not told else ''}pid {pid})"
 
 
 def _signal_name(number: int) -> str:

@@ -13,19 +13,19 @@ def html(report: Report) -> str:
     """The report as a whole HTML document. Everything that comes from the server is escaped; should something slip
     through all the same, the page's own policy forbids it to run or to fetch.
     """
-    title = f"{sections.OUTCOME_WORDS[report.outcome]}: {report.engine}, {report.run}"
+    title = f"{sections.outcome(report)}: {report.engine}, {report.run}"
     style = resources.files("firstlight.report").joinpath("report.css").read_text(encoding="utf-8")
     body = [
         _header(report),
         _section("First token", _named(sections.token_facts(report))),
-        _section("Phases", _phases(report)),
-        _section("Processes", "".join(_group(group) for group in sections.groups(report))),
-        _section("Ended", _list([sections.exit_line(exit_) for exit_ in report.exits])),
         _section("Findings", "".join(_finding(finding) for finding in report.findings)),
         _section("What to do next", _list(report.next_steps)),
-        _section("What could not be seen", _list([gap_words(gap) for gap in report.gaps])),
         _section("First error", _block([sections.log_line(report.first_error)] if report.first_error else [])),
-        _section("Last lines of the log", _block([sections.log_line(line) for line in report.log_tail])),
+        _section(sections.PROCESSES_TITLE, "".join(_group(report, group) for group in sections.groups(report))),
+        _section("Ended", _list(sections.ended(report))),
+        _section("Phases", _phases(report)),
+        _section("Last lines of the log", _block(sections.log_tail(report))),
+        _section("What could not be seen", _list([gap_words(gap) for gap in report.gaps])),
         _section("Files", _named(sections.files(report))),
         _folded("As Markdown, to paste into an issue", _block(markdown(report).splitlines())),
     ]
@@ -53,7 +53,7 @@ _PAGE = """<!doctype html>
 
 
 def _header(report: Report) -> str:
-    word = sections.OUTCOME_WORDS[report.outcome]
+    word = sections.outcome(report)
     when = f"{date_and_time(report.started)} to {date_and_time(report.ended)}"
     return (
         f'<header class="{report.outcome}"><p class="outcome">{word}</p><h1>{_text(report.headline)}</h1>'
@@ -92,9 +92,9 @@ def _phases(report: Report) -> str:
     )
 
 
-def _group(group: sections.Group) -> str:
+def _group(report: Report, group: sections.Group) -> str:
     people = "".join(
-        f"<p><b>{_text(sections.process_title(process))}</b> {_text(sections.process_facts(process))}"
+        f"<p><b>{_text(sections.process_title(process))}</b> {_text(sections.process_facts(report, process))}"
         + (f"<br>last words: <q>{_text(process.last_words)}</q>" if process.last_words else "")
         + "</p>"
         for process in group.processes

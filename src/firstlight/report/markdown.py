@@ -19,17 +19,17 @@ _REFERENCE = re.compile(r"([@#])(?=\w)")
 def markdown(report: Report) -> str:
     """The report as GitHub-flavoured Markdown."""
     blocks = [
-        f"### {sections.OUTCOME_WORDS[report.outcome].capitalize()}: {_words(report.headline)}",
+        f"### {sections.outcome(report).capitalize()}: {_words(report.headline)}",
         _named(sections.facts(report)),
         _section("First token", _named(sections.token_facts(report))),
-        _section("Phases", _phases(report)),
-        _section("Processes", _processes(report)),
-        _section("Ended", _bullets([_code(sections.exit_line(exit_)) for exit_ in report.exits])),
         _section("Findings", "\n".join(_finding(finding) for finding in report.findings)),
-        _section("First error", _fence([sections.log_line(report.first_error)] if report.first_error else [])),
-        _folded("Last lines of the log", _fence([sections.log_line(line) for line in report.log_tail])),
-        _section("What could not be seen", _bullets([_words(gap_words(gap)) for gap in report.gaps])),
         _section("What to do next", _bullets([_words(step) for step in report.next_steps])),
+        _section("First error", _fence([sections.log_line(report.first_error)] if report.first_error else [])),
+        _section(sections.PROCESSES_TITLE, _processes(report)),
+        _section("Ended", _bullets([_code(line) for line in sections.ended(report)])),
+        _section("Phases", _phases(report)),
+        _folded("Last lines of the log", _fence(sections.log_tail(report))),
+        _section("What could not be seen", _bullets([_words(gap_words(gap)) for gap in report.gaps])),
         _section("Files", _named(sections.files(report))),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -62,13 +62,14 @@ def _phases(report: Report) -> str:
 
 
 def _processes(report: Report) -> str:
-    return "\n".join(_group(group) for group in sections.groups(report))
+    return "\n".join(_group(report, group) for group in sections.groups(report))
 
 
-def _group(group: sections.Group) -> str:
+def _group(report: Report, group: sections.Group) -> str:
     lines = []
     for process in group.processes:
-        lines.append(f"- **{_words(sections.process_title(process))}** {_words(sections.process_facts(process))}")
+        facts = _words(sections.process_facts(report, process))
+        lines.append(f"- **{_words(sections.process_title(process))}** {facts}")
         if process.last_words:
             lines.append(f"  last words: {_code(process.last_words)}")
     if group.doing:

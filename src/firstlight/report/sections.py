@@ -1,5 +1,6 @@
 """What a report says, in words and shares, before it is laid out: the same for terminal, Markdown and HTML."""
 
+import re
 from typing import NamedTuple
 
 from firstlight.core.bundle import Frame
@@ -7,17 +8,22 @@ from firstlight.core.log import Counter, LogLine
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.timeline import merged
-from firstlight.core.vocabulary import Outcome, Phase
-from firstlight.core.words import date_and_time, exit_words, printable, seconds, size, time_of_day, who
+from firstlight.core.vocabulary import Outcome, Phase, Role
+from firstlight.core.words import (
+    OUTCOME_WORDS,
+    date_and_time,
+    exit_words,
+    printable,
+    seconds,
+    size,
+    time_of_day,
+    who,
+)
 
-OUTCOME_WORDS = {
-    Outcome.SERVING: "serving",
-    Outcome.STALLED: "stalled",
-    Outcome.EXITED: "exited",
-    Outcome.DEADLINE: "deadline passed",
-    Outcome.NOT_LOOKED: "not verified",
-    Outcome.INTERRUPTED: "interrupted",
-}
+ENDED_MAX = 10
+"""Processes that ended and are named; a compile has hundreds of helpers."""
+
+PROCESSES_TITLE = "Processes, as last seen"
 
 STATE_WORDS = {
     "R": "running",
@@ -29,6 +35,9 @@ STATE_WORDS = {
     "X": "ended",
     "I": "idle",
 }
+
+
+GONE_STATES = frozenset("ZX")
 
 
 class Bar(NamedTuple):
@@ -49,19 +58,29 @@ class Group(NamedTuple):
     where: tuple[Frame, ...]
 
 
+def outcome(report: Report) -> str:
+    """The verdict in a word or two."""
+    return OUTCOME_WORDS[report.outcome]
+
+
 def facts(report: Report) -> list[tuple[str, str]]:
     """The frame of the report: which server, how started, when, how far."""
+    begun = report.outcome != Outcome.NOT_STARTED
     rows = [
         ("engine", f"{report.engine} {report.engine_version}".rstrip()),
         ("command", " ".join(printable(word, 400) for word in report.command)),
         ("url", report.url),
         ("run", f"{report.run}, from {date_and_time(report.started)}, {seconds(report.ended - report.started)}"),
-        ("phase", str(report.phase) + (f", {counter_words(report.counter)}" if report.counter else "")),
+        ("phase", _phase(report) if begun else ""),
     ]
     if report.quiet_since is not None:
         quiet = seconds(report.ended - report.quiet_since)
         rows.append(("quiet", f"since {time_of_day(report.quiet_since)}, {quiet} before this report"))
     return [(name, printable(words, 4000)) for name, words in rows if words]
+
+
+def _phase(report: Report) -> str:
+    return f"{report.phase}, {counter_words(report.counter)}" if report.counter else str(report.phase)
 
 
 def token_facts(report: Report) -> list[tuple[str, str]]:
@@ -111,18 +130,20 @@ def process_title(process: ReportedProcess) -> str:
     return who(process.name, process.label, process.pid, process.rank)
 
 
-def process_facts(process: ReportedProcess) -> str:
-    """What its counters say."""
-    state = STATE_WORDS.get(process.state, process.state)
-    parts = [process.role, process.phase or "", state, f"CPU {process.cpu_percent:.0f} %", size(process.memory_bytes)]
+def process_facts(report: Report, process: ReportedProcess) -> str:
+    """What its counters said when it was last seen; of one that ended since, only who it was."""
+    if process.state in GONE_STATES or any(gone.id.pid == process.pid for gone in report.exits):
+        parts = [process.role, process.phase or "", "ended"]
+    else:
+        state = STATE_WORDS.get(process.state, process.state)
+        load = f"CPU {process.cpu_percent:.0f} %"
+        parts = [process.role, process.phase or "", state, load, size(process.memory_bytes)]
     return ", ".join(part for part in parts if part)
 
 
 def finding_words(finding: Finding) -> tuple[str, str]:
-    """The verdict's word, and what was found in whom."""
-    unnamed = [str(pid) for pid in finding.pids if str(pid) not in finding.title]
-    pids = f" (pid {', '.join(unnamed)})" if unnamed else ""
-    return printable(finding.verdict, 40), f"{printable(finding.title)}{pids}"
+    """The verdict's word, and what was found."""
+    return printable(finding.verdict, 40), printable(finding.title)
 
 
 def files(report: Report) -> list[tuple[str, str]]:
@@ -135,14 +156,55 @@ def frame_words(frame: Frame) -> str:
     return f"{printable(frame.function, 120)} ({printable(frame.file, 200)}:{frame.line})"
 
 
-def exit_line(exit_: Exit) -> str:
-    """One process that ended."""
-    return f"{time_of_day(exit_.at)}  {who(exit_.name, exit_.label, exit_.id.pid, exit_.rank)} {exit_words(exit_)}"
+def ended(report: Report) -> list[str]:
+    """The processes that ended: those that were killed or failed first, then ranks and the server's first process.
+
+    Within each kind the first to end stands first. Beyond `ENDED_MAX` they are counted.
+    """
+    ordered = sorted(report.exits, key=lambda gone: (_insignificance(gone, report.server), gone.at))
+    shown, left = ordered[:ENDED_MAX], ordered[ENDED_MAX:]
+    lines = [_exit_line(gone) for gone in shown]
+    if left:
+        usual = all(_insignificance(gone, report.server) == _SHORT_LIVED for gone in left)
+        lines.append(f"and {len(left)} more{' that ended as short-lived helpers do' if usual else ''}")
+    return lines
+
+
+_SHORT_LIVED = 3
+
+
+def _insignificance(gone: Exit, root: int) -> int:
+    """0 for a process that was killed or failed, `_SHORT_LIVED` for a helper that did its work and left."""
+    if gone.signal is not None or (isinstance(gone.code, int) and gone.code != 0):
+        return 0
+    if gone.rank >= 0 or gone.id.pid == root or gone.role in {Role.FRONT, Role.ENGINE, Role.WORKER}:
+        return 1
+    return _SHORT_LIVED if gone.clean else 2
+
+
+def _exit_line(gone: Exit) -> str:
+    return f"{time_of_day(gone.at)}  {who(gone.name, gone.label, gone.id.pid, gone.rank)} {exit_words(gone)}"
 
 
 def log_line(line: LogLine) -> str:
     """A line of the log as the server wrote it."""
     return printable(line.text)
+
+
+_ACCESS = re.compile(r'"(?:GET|HEAD|POST|OPTIONS) \S+ HTTP/[\d.]+"\s+(?:[1-4]\d\d|503)\b')
+"""A line of an access log: nearly all are answers to firstlight's own questions. Errors of the server stay."""
+
+
+def log_tail(report: Report) -> list[str]:
+    """The last lines of the log that tell something: without answered requests, and each line once, its last time.
+
+    Nobody looks for the last words of what works: none where the server serves.
+    """
+    if report.outcome == Outcome.SERVING:
+        return []
+    telling = [line for line in report.log_tail if not _ACCESS.search(line.text)]
+    last = {line.message: number for number, line in enumerate(telling)}
+    return [log_line(line) for number, line in enumerate(telling) if last[line.message] == number]
 
 
 def counter_words(counter: Counter) -> str:

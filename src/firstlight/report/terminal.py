@@ -11,29 +11,27 @@ from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import gap_words, printable, seconds
 from firstlight.report import sections
 
-OUTCOME_STYLE = {Outcome.SERVING: "bold green", Outcome.STALLED: "bold red", Outcome.EXITED: "bold red"}
+RED = (Outcome.STALLED, Outcome.EXITED, Outcome.NOT_STARTED)
+OUTCOME_STYLE = {Outcome.SERVING: "bold green", **dict.fromkeys(RED, "bold red")}
 BAR_COLUMNS_MAX = 40
 
 
 def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
     """The report as text of at most `width` columns, with terminal colours if `colour`."""
     paper = _Paper(width, colour)
-    outcome = sections.OUTCOME_WORDS[report.outcome].upper()
-    paper.line(
-        Text.assemble((outcome, OUTCOME_STYLE.get(report.outcome, "bold yellow")), "  ", _plain(report.headline))
-    )
+    word = Text(sections.outcome(report).upper(), OUTCOME_STYLE.get(report.outcome, "bold yellow"))
+    paper.line(Text.assemble(word, "  ", _plain(report.headline)))
     paper.table("", sections.facts(report))
     paper.table("First token", sections.token_facts(report))
-    _phases(paper, report)
-    _processes(paper, report)
-    paper.items("Ended", [sections.exit_line(exit_) for exit_ in report.exits])
     _findings(paper, report.findings)
+    paper.items("What to do next", [printable(step) for step in report.next_steps])
     if report.first_error is not None:
         paper.items("First error", [sections.log_line(report.first_error)])
-    if report.outcome != Outcome.SERVING:  # nobody looks for the last words of what works
-        paper.items("Last lines of the log", [sections.log_line(line) for line in report.log_tail])
+    _processes(paper, report)
+    paper.items("Ended", sections.ended(report))
+    _phases(paper, report)
+    paper.items("Last lines of the log", sections.log_tail(report))
     paper.items("What could not be seen", [gap_words(gap) for gap in report.gaps])
-    paper.items("What to do next", [printable(step) for step in report.next_steps])
     paper.table("Files", sections.files(report))
     return paper.text()
 
@@ -104,12 +102,11 @@ def _phases(paper: _Paper, report: Report) -> None:
 def _processes(paper: _Paper, report: Report) -> None:
     groups = sections.groups(report)
     if groups:
-        paper.heading("Processes")
+        paper.heading(sections.PROCESSES_TITLE)
     for group in groups:
         for process in group.processes:
-            paper.line(
-                Text.assemble((sections.process_title(process), "bold"), f"  {sections.process_facts(process)}"), 2
-            )
+            title = (sections.process_title(process), "bold")
+            paper.line(Text.assemble(title, f"  {sections.process_facts(report, process)}"), 2)
             if process.last_words:
                 paper.line(f"last words: {printable(process.last_words, 300)}", 6)
         if group.doing:

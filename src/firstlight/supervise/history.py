@@ -136,7 +136,7 @@ class History:
         return tuple(learnt for row in rows if (learnt := _understood(row)) is not None)
 
     def _write(self, rows: Sequence[tuple[str, str, str, str, float, float, float]]) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
             self._insert(rows)
         except sqlite3.DatabaseError as error:
@@ -146,7 +146,8 @@ class History:
             self._insert(rows)
 
     def _insert(self, rows: Sequence[tuple[str, str, str, str, float, float, float]]) -> None:
-        with self._open(f"{self._path.absolute().as_uri()}?mode=rwc") as database:
+        self._path.touch(mode=0o600)  # SQLite would make it as open as the umask allows
+        with self._open(f"{self._path.absolute().as_uri()}?mode=rw") as database:
             database.execute("PRAGMA synchronous = OFF")
             database.execute(_SCHEMA)
             database.execute(f"PRAGMA user_version = {_VERSION}")

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from firstlight.core.record import to_json
 from firstlight.core.report import Report
+from firstlight.core.vocabulary import Outcome
 from firstlight.report.html import html
 from firstlight.report.markdown import markdown
 from firstlight.report.terminal import terminal
@@ -35,6 +36,22 @@ def test_a_report_reads_as_agreed(named: tuple[str, Report], suffix: str) -> Non
     if os.environ.get("FIRSTLIGHT_GOLDEN") == "write":
         golden.write_text(text, encoding="utf-8")
     assert text == golden.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("suffix", FORMS)
+def test_every_outcome_can_be_said_in_every_form(stalled: Report, outcome: Outcome, suffix: str) -> None:
+    text = FORMS[suffix](msgspec.structs.replace(stalled, outcome=outcome))
+    assert stalled.headline[:60] in text.replace("\\", "")
+    assert ("NOT STARTED" in text.upper()) == (outcome is Outcome.NOT_STARTED)
+
+
+@pytest.mark.parametrize("suffix", FORMS)
+def test_what_was_found_and_what_to_do_stand_before_what_it_rests_on(stalled: Report, suffix: str) -> None:
+    text = FORMS[suffix](stalled).partition("As Markdown")[0]
+    titles = ["Findings", "What to do next", "Processes, as last seen", "Phases", "Last lines of the log"]
+    places = [text.index(title) for title in titles]
+    assert places == sorted(places)
 
 
 def test_json_is_the_report_itself(named: tuple[str, Report]) -> None:

@@ -1,10 +1,24 @@
 """What reports say, before it is laid out."""
 
-from firstlight.core.log import PhaseSpan
+import msgspec
+import pytest
+
+from firstlight.core.log import LogLine, PhaseSpan
+from firstlight.core.process import Exit, ProcessId
 from firstlight.core.report import Report
 from firstlight.core.timeline import merged
-from firstlight.core.vocabulary import Phase
-from firstlight.report.sections import bars, groups
+from firstlight.core.vocabulary import Outcome, Phase, Role
+from firstlight.report.sections import (
+    ENDED_MAX,
+    bars,
+    ended,
+    facts,
+    finding_words,
+    groups,
+    log_tail,
+    outcome,
+    process_facts,
+)
 
 
 def span(phase: Phase, source: str, began: float, ended: float | None) -> PhaseSpan:
@@ -38,3 +52,81 @@ def test_only_a_phase_that_should_have_ended_is_stuck(stalled: Report, serving: 
 
 def test_ranks_that_do_the_same_at_the_same_place_are_one_group(stalled: Report) -> None:
     assert [[process.rank for process in group.processes] for group in groups(stalled)] == [[1], [0, 2, 3]]
+
+
+def test_every_outcome_has_words_of_its_own(stalled: Report) -> None:
+    words = {outcome(msgspec.structs.replace(stalled, outcome=each)) for each in Outcome}
+    assert len(words) == len(Outcome)
+    assert not any("_" in word for word in words)
+
+
+def test_a_server_that_was_not_started_was_in_no_phase(stalled: Report) -> None:
+    refused = msgspec.structs.replace(stalled, outcome=Outcome.NOT_STARTED)
+    assert "phase" in dict(facts(stalled))
+    assert "phase" not in dict(facts(refused))
+
+
+def test_a_finding_is_not_followed_by_pids_that_its_title_does_not_name(stalled: Report) -> None:
+    assert finding_words(stalled.findings[0]) == ("established", "a worker is stopped")
+
+
+def test_nothing_is_claimed_of_what_a_process_does_that_has_ended(stalled: Report) -> None:
+    process = stalled.processes[0]
+    gone = Exit(id=ProcessId(pid=process.pid, started=1), name="x", at=1.0, code=1)
+    assert process_facts(stalled, process) == "worker, weights, stopped by a signal, CPU 0 %, 3.2 GB"
+    assert process_facts(msgspec.structs.replace(stalled, exits=(gone,)), process) == "worker, weights, ended"
+    assert process_facts(stalled, msgspec.structs.replace(process, state="Z")) == "worker, weights, ended"
+
+
+class TestEnded:
+    @staticmethod
+    def gone(pid: int, **how: object) -> Exit:
+        helper = Exit(id=ProcessId(pid=pid, started=1), name=f"p{pid}", at=float(pid), code=0)
+        return msgspec.structs.replace(helper, **how)
+
+    def test_those_that_matter_stand_first_and_the_rest_is_counted(self, exited: Report) -> None:
+        helpers = tuple(self.gone(pid) for pid in range(100, 130))
+        telling = (
+            self.gone(200),
+            self.gone(201, role=Role.WORKER, rank=1),
+            self.gone(202, code=3),
+            self.gone(203, code=None, signal=9),
+        )
+        report = msgspec.structs.replace(exited, server=200, exits=(*helpers, *telling))
+        lines = ended(report)
+        assert [line.split()[1] for line in lines[:4]] == ["p202", "p203", "p200", "p201"]
+        assert len(lines) == ENDED_MAX + 1
+        assert lines[-1] == "and 24 more that ended as short-lived helpers do"
+
+    def test_a_rest_that_was_killed_is_not_called_usual(self, exited: Report) -> None:
+        killed = tuple(self.gone(pid, code=None, signal=9) for pid in range(100, 115))
+        assert ended(msgspec.structs.replace(exited, exits=killed))[-1] == "and 5 more"
+
+
+class TestLogTail:
+    @staticmethod
+    def tail(report: Report, *texts: str) -> list[str]:
+        lines = tuple(LogLine(stream="stdout", at=1.0, text=text, message=text) for text in texts)
+        return log_tail(msgspec.structs.replace(report, log_tail=lines))
+
+    @pytest.mark.parametrize(
+        "access",
+        [
+            'INFO:     127.0.0.1:51234 - "GET /health HTTP/1.1" 200 OK',
+            '127.0.0.1 - - [11/Nov/2023 22:13:20] "POST /v1/completions HTTP/1.1" 200 -',
+            '127.0.0.1:5 - "GET /health HTTP/1.1" 503 Service Unavailable',
+            '127.0.0.1:5 - "HEAD /v1/models HTTP/1.0"  404',
+        ],
+    )
+    def test_answers_to_our_own_questions_are_left_out(self, stalled: Report, access: str) -> None:
+        assert self.tail(stalled, "one", access, "two") == ["one", "two"]
+
+    def test_a_request_that_the_server_failed_stays(self, stalled: Report) -> None:
+        failed = 'INFO: 127.0.0.1:5 - "POST /v1/completions HTTP/1.1" 500 Internal Server Error'
+        assert self.tail(stalled, failed) == [failed]
+
+    def test_a_line_that_comes_again_and_again_is_shown_once_at_its_last_place(self, stalled: Report) -> None:
+        assert self.tail(stalled, "waiting", "a", "waiting", "b", "waiting") == ["a", "b", "waiting"]
+
+    def test_what_works_has_no_last_words(self, serving: Report) -> None:
+        assert self.tail(serving, "one") == []

@@ -32,6 +32,16 @@ def test_the_most_that_good_starts_needed_is_kept(tmp_path: Path) -> None:
     assert (row.good_starts, row.at, row.engine_version) == (2, 2.0, "0.32")
 
 
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        history(tmp_path).learn("vllm", "0.32.0", WEIGHTS, at=1.0)
+    finally:
+        os.umask(before)
+    folder = tmp_path / "state"
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "history.sqlite")] == [0o700, 0o600]
+
+
 def rows(known: History) -> tuple:  # type: ignore[type-arg]
     found = known.rows()
     assert not isinstance(found, Gap)
