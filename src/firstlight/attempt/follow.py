@@ -1,6 +1,7 @@
 """The loop that follows one server to its verdict, and beyond it while the user wants to stay."""
 
 import os
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -17,7 +18,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Process
 from firstlight.core.report import FirstToken, Report
 from firstlight.core.state import RunState
-from firstlight.core.vocabulary import Motion, Outcome
+from firstlight.core.vocabulary import GapReason, Motion, Outcome
 from firstlight.supervise.journal import Journal, StateFile, redacted_json
 from firstlight.supervise.launch import StopResult
 from firstlight.supervise.runs import RunFolder
@@ -25,6 +26,8 @@ from firstlight.supervise.watch import Watch
 
 TICK_S = 0.25
 VIEW_EVERY_S = 1.0
+FAILURES_MAX = 40
+"""Rounds that may fail one after the other, some ten seconds; then watching is given up."""
 ORPHANS_GRACE_S = 3.0
 """Ranks of a server whose first process has ended usually follow within a second or two."""
 ORPHANS_WAIT_S = 45.0
@@ -78,31 +81,53 @@ class Attempt:
         self._gaps: list[Gap] = []
         self._root_gone_at = 0.0
         self._heeded = 0
+        self._failures = 0
         self._last: Report | None = None
 
     def run(self) -> Report:
         """Follow the server until there is nothing more to follow, or the user wants no more."""
         while True:
+            outcome = self._step()
+            if outcome is not None:
+                return self._end(outcome)
+            self._clock.sleep(TICK_S)
+
+    def _step(self) -> Outcome | None:
+        """One round of watching and deciding. A bug of ours in it is noted, and must not cost a server its life."""
+        try:
             self.publish(self.watch.tick())
             self._look_if_wanted()
             outcome = self._final_outcome()
-            if outcome is not None:
-                return self._end(outcome)
             self._show()
-            self._clock.sleep(TICK_S)
+        except Exception as error:
+            self._failures += 1
+            if self._failures >= FAILURES_MAX:
+                self._write_state(Outcome.NOT_LOOKED)
+                raise
+            self._note(_own_fault(error))
+            return Outcome.INTERRUPTED if self._interrupts.count else None
+        self._failures = 0
+        return outcome
+
+    def _note(self, gap: Gap) -> None:
+        if gap not in self._gaps:
+            self._gaps.append(gap)
+            self.publish([GapNoted(**self.watch.stamp(), gap=gap)])
 
     def publish(self, events: Sequence[Event]) -> None:
-        """To the journal and to whoever watches."""
+        """To the journal and to whoever watches. What the journal could not write is told before a verdict, the last
+        word of all.
+        """
         for event in events:
             if isinstance(event, TokenVerified):
                 self._token = event.token
                 self.watch.learn()
             if not isinstance(event, LogSeen) or event.notable:
                 self._journal.write(event)
+            for gap in self._journal.take_gaps():
+                self._gaps.append(gap)
+                self._observer.event(GapNoted(**self.watch.stamp(), gap=gap))
             self._observer.event(event)
-        for gap in self._journal.take_gaps():
-            self._gaps.append(gap)
-            self._observer.event(GapNoted(**self.watch.stamp(), gap=gap))
 
     # Looking deeper
 
@@ -192,7 +217,9 @@ class Attempt:
         kept = self._options.stay == Stay.KEEP and not self._interrupts.count and outcome != Outcome.EXITED
         report = None if outcome == Outcome.EXITED else self._report(outcome)
         if kept:
-            self._ending.release()
+            kept = self._ending.release()
+            if not kept:
+                self._note(_NOT_KEPT)
         elif not self.watch.attached:
             self._stop(outcome)
         report = report or self._report(outcome)
@@ -261,3 +288,19 @@ class Attempt:
                 first_token_s=self._token.after_launch_s if self._token else None,
             )
         )
+
+
+_NOT_KEPT = Gap(
+    what="leaving the server running",
+    reason=GapReason.FAILED,
+    detail="nobody could be found to keep its log; it will end when it next writes to it",
+)
+
+
+def _own_fault(error: Exception) -> Gap:
+    """The gap that a bug of firstlight leaves."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    detail = (
+        f"a bug of firstlight, please report it: {type(error).__name__}: {error} ({where.filename}:{where.lineno})"
+    )
+    return Gap(what="one moment of watching", reason=GapReason.FAILED, detail=detail[:500])
