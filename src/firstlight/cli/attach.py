@@ -5,7 +5,12 @@ from typing import Any
 
 import click
 
+from firstlight.cli.bounds import PORT, SECONDS
 from firstlight.errors import UsageError
+
+PORT_MAX = 65535
+PID_MAX = 4194304
+"""The most that Linux can be told to use (PID_MAX_LIMIT, proc_sys_kernel(5))."""
 
 EPILOG = """\b
 Examples:
@@ -21,11 +26,13 @@ Exit codes: as for `firstlight up`. The server is never signalled and never stop
 @click.command(epilog=EPILOG, short_help="Watch a server that is already running; never signals it.")
 @click.argument("target", metavar="PID|:PORT")
 @click.option("--once", is_flag=True, help="End after the verdict; the server goes on.")
-@click.option("--deadline", type=float, default=0.0, metavar="S", help="Give up after S seconds without a token.")
+@click.option("--deadline", type=SECONDS, default=0.0, metavar="S", help="Give up after S seconds without a token.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout; the last is the verdict.")
-@click.option("--port", type=int, default=0, help="The server's port, where its command line does not tell.")
+@click.option(
+    "--port", type=PORT, metavar="N", default=0, help="The server's port, where its command line does not tell."
+)
 @click.option("--api-key", envvar="FIRSTLIGHT_API_KEY", default="", help="Key for the request that asks for a token.")
-@click.option("--canary", type=float, default=30.0, show_default=True, metavar="S", help="As for `firstlight up`.")
+@click.option("--canary", type=SECONDS, default=30.0, show_default=True, metavar="S", help="As for `firstlight up`.")
 @click.option("--show-log", is_flag=True, help="Show the server's log, where it can be read.")
 def command(target: str, **options: Any) -> None:
     """Watch a running server as `firstlight up` watches one that it started: phases, progress, stalls, lost ranks.
@@ -69,8 +76,13 @@ def _who(target: str) -> tuple[int, int]:
     if not target.removeprefix(":").isdecimal():
         raise UsageError(f"{target!r} is neither a pid nor a port", "A pid is given as 4711, a port as :8000")
     if not target.startswith(":"):
-        return int(target), 0
+        pid = int(target)
+        if not 0 < pid <= PID_MAX:
+            raise UsageError(f"{target} is not a pid", f"Pids go from 1 to {PID_MAX}; a port is given as :8000")
+        return pid, 0
     port = int(target[1:])
+    if not 0 < port <= PORT_MAX:
+        raise UsageError(f"{target!r} is not a port", f"Ports go from 1 to {PORT_MAX}")
     owner = owner_of_port(port)
     if owner is None:
         raise UsageError(f"nobody listens on port {port}", "If the server is still starting, name its pid")

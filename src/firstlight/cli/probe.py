@@ -8,7 +8,7 @@ from firstlight.clock import SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.state import STATE_STALE_S, RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
-from firstlight.core.words import printable, seconds, time_of_day
+from firstlight.core.words import OUTCOME_WORDS, printable, seconds, time_of_day
 
 RUNS_TRIED = 50
 
@@ -44,27 +44,30 @@ def command(run: str | None, question: str | None, as_json: bool) -> int:
     """Answer from the state of RUN, by default the newest run that is being watched."""
     if question is None:
         raise click.UsageError("ask one of --startup, --ready, --live")
-    clock = SystemClock()
-    state = _state_of(run, clock.boottime())
-    answer = judge(question, state, clock.boottime())
+    now = SystemClock().boottime()
+    state, watched = _state_of(run, now)
+    answer = judge(question, state, now, alive=isinstance(state, Gap) or supervised(state))
+    if watched > 1 and isinstance(state, RunState):
+        answer = answer._replace(text=f"{answer.text} (run {state.run}, the newest of {watched} that are watched)")
     click.echo(_json(question, state, answer) if as_json else answer.text)
     return answer.code
 
 
-def judge(question: str, state: RunState | Gap, boottime: float) -> Answer:
-    """What the state means for the question; `boottime` is now on the clock of `RunState.boottime`."""
+def judge(question: str, state: RunState | Gap, boottime: float, *, alive: bool = True) -> Answer:
+    """What the state means for the question; `boottime` is now on the clock of `RunState.boottime`, `alive` whether
+    the firstlight that wrote it still exists.
+    """
     if isinstance(state, Gap):
         return Answer(CANNOT_LOOK, f"{state.what}: {state.detail or state.reason}")
     if state.outcome == Outcome.EXITED:
         return Answer(EXITED, f"the server exited in {state.phase}; `firstlight report {state.run}` tells how")
-    age = boottime - state.boottime
-    if not fresh(state, boottime):
-        return Answer(CANNOT_LOOK, _stale(state, age))
+    if not (alive and fresh(state, boottime)):
+        return Answer(CANNOT_LOOK, _unwatched(state, boottime - state.boottime))
     if state.motion == Motion.STALLED:
-        quiet = f"{time_of_day(state.at - state.quiet_s)} ({seconds(state.quiet_s + age)})"
+        quiet = f"{time_of_day(state.at - state.quiet_s)} ({seconds(state.quiet_s + boottime - state.boottime)})"
         return Answer(NOT_NOW, f"stalled since {quiet} in {state.phase}: {printable(state.why)}")
     if state.outcome is not None:
-        return Answer(CANNOT_LOOK, f"the run has ended ({state.outcome}) and the server is no longer watched")
+        return Answer(CANNOT_LOOK, f"the run ends ({OUTCOME_WORDS[state.outcome]}), and the server with it")
     return _moving(question, state)
 
 
@@ -76,8 +79,15 @@ def _moving(question: str, state: RunState) -> Answer:
 
 
 def fresh(state: RunState, boottime: float) -> bool:
-    """True if whoever wrote the state is still there."""
+    """True if the state is no older than whoever writes it lets it become."""
     return 0 <= boottime - state.boottime <= STATE_STALE_S
+
+
+def supervised(state: RunState) -> bool:
+    """True if the firstlight that wrote the state still exists."""
+    from firstlight.supervise.runs import alive_since
+
+    return alive_since(state.supervisor, state.boottime)
 
 
 def _json(question: str, state: RunState | Gap, answer: Answer) -> str:
@@ -88,27 +98,31 @@ def _json(question: str, state: RunState | Gap, answer: Answer) -> str:
     return msgspec.json.encode({**told, **known}).decode()
 
 
-def _stale(state: RunState, age: float) -> str:
+def _unwatched(state: RunState, age: float) -> str:
+    if state.outcome is not None:
+        return f"not watched: the run has ended ({OUTCOME_WORDS[state.outcome]})"
     if age < 0:
-        return "the state is from before the machine was started, or from another machine"
-    return f"the state is {seconds(age)} old; firstlight (pid {state.supervisor}) no longer watches this run"
+        return "not watched: the state is from before the machine was started, or from another machine"
+    return f"not watched: firstlight (pid {state.supervisor}) is gone or hangs; its last word is {seconds(age)} old"
 
 
-def _state_of(name: str | None, boottime: float) -> RunState | Gap:
+def _state_of(name: str | None, boottime: float) -> tuple[RunState | Gap, int]:
+    """The state of the run that is meant, and how many runs are watched where none was named."""
     from firstlight.errors import RunNotFound
     from firstlight.supervise.runs import find_run, list_runs
 
     if name is not None:
         try:
-            return find_run(name).read_state()
+            return find_run(name).read_state(), 0
         except RunNotFound as error:
-            return Gap(what=error.what, reason=GapReason.VANISHED, detail=error.way_out)
-    states = (run.read_state() for run in list_runs()[:RUNS_TRIED])
-    newest: RunState | Gap = Gap(
+            return Gap(what=error.what, reason=GapReason.VANISHED, detail=error.way_out), 0
+    states = [run.read_state() for run in list_runs()[:RUNS_TRIED]]
+    watched = [state for state in states if isinstance(state, RunState) and _watched(state, boottime)]
+    none = Gap(
         what="no run is being watched here", reason=GapReason.VANISHED, detail="start one with `firstlight up`"
     )
-    for number, state in enumerate(states):
-        if isinstance(state, RunState) and fresh(state, boottime):
-            return state
-        newest = state if number == 0 else newest
-    return newest
+    return [*watched, *states, none][0], len(watched)
+
+
+def _watched(state: RunState, boottime: float) -> bool:
+    return fresh(state, boottime) and supervised(state)

@@ -2,11 +2,15 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from firstlight.core.report import Report
 from firstlight.errors import CannotLook, UsageError
+
+if TYPE_CHECKING:
+    from firstlight.supervise.runs import RunFolder
 
 FORMATS = ("terminal", "markdown", "html", "json")
 SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".json": "json"}
@@ -42,19 +46,41 @@ def command(run: str, form: str | None, as_json: bool, output: Path | None) -> i
 
 
 def load(name: str) -> Report:
-    """The report of a run; made from the journal where the run ended without one.
+    """The report of a run. `last` is the newest of which anything can be read; if that is not the newest it says so.
 
     Raises:
         RunNotFound: there is no such run.
         CannotLook: neither a report nor a journal that tells of a start can be read.
     """
+    from firstlight.supervise.runs import find_run, list_runs
+
+    newest = find_run(name)
+    try:
+        return _report_of(newest)
+    except CannotLook:
+        if name != "last":
+            raise
+        older = next((found for run in list_runs()[1:] if (found := _readable(run)) is not None), None)
+        if older is None:
+            raise
+    click.echo(f"firstlight: nothing can be read of {newest.id}, the newest run; this is {older.run}", err=True)
+    return older
+
+
+def _readable(run: "RunFolder") -> Report | None:
+    try:
+        return _report_of(run)
+    except CannotLook:
+        return None
+
+
+def _report_of(run: "RunFolder") -> Report:
+    """The report as it was written, or made from the journal where the run ended without one."""
     import msgspec
 
     from firstlight.report.rebuilt import rebuild
     from firstlight.supervise.journal import read_journal
-    from firstlight.supervise.runs import find_run
 
-    run = find_run(name)
     try:
         with run.report.open("rb") as file:
             return msgspec.json.decode(file.read(REPORT_BYTES_MAX), type=Report)

@@ -1,15 +1,23 @@
 """`firstlight runs`: what was started here, and what became of it."""
 
+import os
+import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
+import msgspec
 
-from firstlight.cli.probe import fresh
+from firstlight.cli.probe import fresh, supervised
 from firstlight.clock import SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.state import RunState
-from firstlight.core.words import printable, seconds
+from firstlight.core.vocabulary import Outcome
+from firstlight.core.words import OUTCOME_WORDS, printable, seconds
+
+if TYPE_CHECKING:
+    from firstlight.supervise.runs import RunFolder
 
 EPILOG = """\b
 Examples:
@@ -33,6 +41,26 @@ class Row(NamedTuple):
     age: str
 
 
+HEADING = Row("RUN", "ENGINE", "MODEL", "STANDING", "PHASE", "FIRST TOKEN", "AGE")
+SPARED = ("engine", "first_token", "phase", "age", "model")
+"""Columns that a narrow terminal does without, the least missed first; a run's name has its engine and its time."""
+
+OVER = {
+    Outcome.SERVING: "served, ended",
+    Outcome.STALLED: "stalled, ended",
+    Outcome.DEADLINE: "deadline passed, ended",
+    Outcome.NOT_LOOKED: "not verified, ended",
+}
+"""Where the outcome's own word could be taken for the present."""
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What a report tells of a run that has no state: one that was refused never had any."""
+
+    outcome: Outcome
+    started: float
+
+
 @click.command(epilog=EPILOG, short_help="List past and present runs.")
 @click.option(
     "-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many, from the newest."
@@ -45,54 +73,84 @@ def command(limit: int, as_json: bool) -> int:
     runs = list_runs()[:limit]
     clock = SystemClock()
     for run in runs if as_json else ():
-        click.echo(_json(run.id, str(run.path), run.read_state(), clock.boottime()))
+        click.echo(_json(run, run.read_state(), clock.boottime()))
     if as_json:
         return 0
     if not runs:
         click.echo(f"No runs yet in {home() / 'runs'}; `firstlight up` makes one.", err=True)
         return 0
-    rows = [row_of(run.id, run.read_state(), clock.boottime(), clock.wall()) for run in runs]
-    for line in aligned([Row("RUN", "ENGINE", "MODEL", "STANDING", "PHASE", "FIRST TOKEN", "AGE"), *rows]):
+    rows = [row_of(run, run.read_state(), clock.boottime(), clock.wall()) for run in runs]
+    for line in aligned([HEADING, *rows], _columns()):
         click.echo(line)
     return 0
 
 
-def row_of(run: str, state: RunState | Gap, boottime: float, now: float) -> Row:
-    """One line of the table."""
+def row_of(run: "RunFolder", state: RunState | Gap, boottime: float, now: float) -> Row:
+    """One line of the table. Of a run that left nothing to read its name still tells when and what."""
+    date, engine = run.id[:17], run.id.split("-")[4]
     if isinstance(state, Gap):
-        return Row(run, _engine_in(run), "", "unknown", "", "", "")
+        told = _told(run)
+        ended = OUTCOME_WORDS[told.outcome] if told else "unknown"
+        age = now - (told.started if told else datetime.strptime(date, "%Y-%m-%d-%H%M%S").timestamp())
+        return Row(run.id, engine, "", ended, "", "", seconds(age))
     token = seconds(state.first_token_s) if state.first_token_s is not None else ""
-    age = seconds(max(0.0, now - (state.started or state.at)))
+    age = now - (state.started or state.at)
     model = printable(state.model, 40)
-    return Row(run, state.engine or _engine_in(run), model, standing(state, boottime), state.phase, token, age)
+    return Row(run.id, state.engine or engine, model, standing(state, boottime), state.phase, token, seconds(age))
 
 
-def _engine_in(run: str) -> str:
-    """The engine as the run's name tells it: date, time and engine are joined by dashes."""
-    return run.split("-")[4]
+def _told(run: "RunFolder") -> _Told | None:
+    try:
+        return msgspec.json.decode(run.report.read_bytes(), type=_Told)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def standing(state: RunState, boottime: float) -> str:
-    """How the run ended, or how it stands now, in one or two words."""
-    if state.outcome is not None:
-        return state.outcome
-    if not fresh(state, boottime):
-        return "not watched"  # firstlight was killed; what the server does now is not known
-    return "serving" if state.serving else state.motion
+    """How the run stands now, or that it is over and how it ended."""
+    from firstlight.supervise.runs import alive_since
+
+    watched = fresh(state, boottime) and supervised(state)
+    if state.outcome is None:
+        return "not watched" if not watched else "serving" if state.serving else state.motion
+    if watched:
+        return f"{OUTCOME_WORDS[state.outcome]}, ending"
+    over = OVER.get(state.outcome, OUTCOME_WORDS[state.outcome])
+    kept = state.outcome != Outcome.EXITED and alive_since(state.server, state.boottime)
+    return f"{over.removesuffix(', ended')}, left running" if kept else over
 
 
-def aligned(rows: Sequence[Row]) -> list[str]:
-    """Rows as lines with columns of even width."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def aligned(rows: Sequence[Row], columns: int | None = None) -> list[str]:
+    """Rows as lines with columns of even width; within `columns` of a terminal, as far as leaving out can help."""
+    fields = list(Row._fields)
+    for spared in SPARED:
+        lines = _lines(rows, fields)
+        if columns is None or max(map(len, lines)) <= columns:
+            return lines
+        fields.remove(spared)
+    return [line[:columns] for line in _lines(rows, fields)]
 
 
-def _json(run: str, folder: str, state: RunState | Gap, boottime: float) -> str:
-    import msgspec
+def _lines(rows: Sequence[Row], fields: Sequence[str]) -> list[str]:
+    widths = [max(len(getattr(row, field)) for row in rows) for field in fields]
+    cells = ([getattr(row, field).ljust(width) for field, width in zip(fields, widths, strict=True)] for row in rows)
+    return ["  ".join(line).rstrip() for line in cells]
 
-    known: dict[str, object] = {"run": run, "folder": folder}
-    if isinstance(state, Gap):
-        known["gap"] = state
+
+def _columns() -> int | None:
+    """The terminal's width; None where there is none and nothing needs to fit."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None
+    except (OSError, ValueError):
+        return None
+
+
+def _json(run: "RunFolder", state: RunState | Gap, boottime: float) -> str:
+    known: dict[str, object] = {"run": run.id, "folder": str(run.path)}
+    if isinstance(state, RunState):
+        known |= {"standing": standing(state, boottime), **msgspec.to_builtins(state), "run": run.id}
+    elif told := _told(run):
+        known |= {"standing": OUTCOME_WORDS[told.outcome], **msgspec.to_builtins(told)}
     else:
-        known |= {"standing": standing(state, boottime), **msgspec.to_builtins(state), "run": run}
+        known["gap"] = state
     return msgspec.json.encode(known).decode()

@@ -6,6 +6,10 @@ from typing import Any
 
 import click
 
+from firstlight.cli.bounds import PORT, SECONDS
+
+ENGINES = ("vllm", "sglang", "embedded", "generic")
+
 EPILOG = """\b
 Examples:
   firstlight up                                   the embedded engine with the demo model
@@ -19,6 +23,9 @@ Exit codes:
   0 serving: the first token was verified        3 the server exited
   1 a stall was found                            4 the server could not be looked at
   2 wrong usage, or it could not be started      5 your deadline passed while it still moved
+
+With --json the server is followed to the same end if nobody reads stdout any more: a reader that goes away must not
+take a server down. A script that wants only the verdict adds --once.
 """
 
 
@@ -34,7 +41,7 @@ class CommandAfterDashes(click.Command):
 
 
 @click.command(cls=CommandAfterDashes, epilog=EPILOG, short_help="Start a server and follow it to its first token.")
-@click.argument("model", required=False)
+@click.argument("model", required=False, metavar="[MODEL | -- CMD …]")
 @click.option("--once", is_flag=True, help="End after the verdict and stop the server.")
 @click.option("--keep", is_flag=True, help="End after the verdict and leave the server running.")
 @click.option(
@@ -45,24 +52,29 @@ class CommandAfterDashes(click.Command):
     help="report: say so and go on watching. stop: say so and end the server. wait: note it and wait on.",
 )
 @click.option(
-    "--deadline", type=float, default=0.0, metavar="S", help="Give up after S seconds without a first token."
+    "--deadline", type=SECONDS, default=0.0, metavar="S", help="Give up after S seconds without a first token."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout; the last is the verdict.")
-@click.option("--port", type=int, default=0, help="The server's port, where its command does not tell.")
+@click.option("--port", type=PORT, metavar="N", default=0, help="The server's port, where its command does not tell.")
 @click.option(
     "--name", default="", help="The model's name in requests, where the server's own list is not to be used."
 )
-@click.option("--engine", default="", help="Treat the command as this engine: vllm, sglang, embedded, generic.")
+@click.option("--engine", type=click.Choice(ENGINES), help="Treat the command as this engine.")
 @click.option("--api-key", envvar="FIRSTLIGHT_API_KEY", default="", help="Key for the request that asks for a token.")
 @click.option(
     "--prompt", default="The capital of France is", show_default=True, help="What the first token is asked with."
 )
 @click.option(
-    "--max-tokens", type=click.IntRange(1, 4096), default=16, show_default=True, help="Length of that completion."
+    "--max-tokens",
+    type=click.IntRange(1, 4096),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Length of that completion.",
 )
 @click.option(
     "--canary",
-    type=float,
+    type=SECONDS,
     default=30.0,
     show_default=True,
     metavar="S",

@@ -32,6 +32,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from firstlight import procfs
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.state import RunState
@@ -56,6 +57,8 @@ STATE_READS = 3
 """On a full disk the state is overwritten in place, and may once be seen half written."""
 
 
+_ENDED = frozenset("ZX")
+_TICK_S = 0.01
 _RUN_ID = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})-([a-z0-9_]{1,32})-[0-9a-f]{3}")
 
 
@@ -170,6 +173,18 @@ def find_run(name: str) -> RunFolder:
         some = ", ".join(run.id for run in matches[:3])
         raise RunNotFound(f"{name!r} could be any of {len(matches)} runs: {some}", "Give more of its name")
     return matches[0]
+
+
+def alive_since(pid: int, boottime: float) -> bool:
+    """True if the process that had this pid at `boottime` (seconds, CLOCK_BOOTTIME) still exists and has not ended.
+
+    A pid is used again by others; they have begun later.
+    """
+    try:
+        seen = procfs.stat(pid)
+    except (OSError, ValueError):
+        return False
+    return seen.state not in _ENDED and seen.started / procfs.TICKS_PER_S <= boottime + _TICK_S
 
 
 def prune(runs: Path, clock: Clock) -> tuple[str, ...]:

@@ -1,16 +1,21 @@
 """The command line as a program: help, errors, exit codes, pipes."""
 
+import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
 
 import click
 import pytest
 
 from firstlight import __version__
 from firstlight.cli import main
+from firstlight.cli.up import ENGINES
 from firstlight.errors import RunNotFound
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -60,6 +65,90 @@ def test_wrong_usage_is_2_and_words_on_stderr(cli: Cli, arguments: tuple[str, ..
     assert "Error" in done.stderr
 
 
+OUT_OF_BOUNDS = [
+    ("--port", "-1"),
+    ("--port", "65536"),
+    ("--deadline", "-1"),
+    ("--deadline", "nan"),
+    ("--deadline", "inf"),
+    ("--canary", "nan"),
+    ("--canary", "-0.1"),
+]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(("up", *wrong, "--", "true") for wrong in OUT_OF_BOUNDS),
+        *(("attach", *wrong, "1") for wrong in OUT_OF_BOUNDS),
+        ("up", "--max-tokens", "0", "--", "true"),
+        ("up", "--engine", "foo", "--", "true"),
+        ("up", "--once", "--keep", "--", "true"),
+    ],
+)
+def test_what_no_server_could_be_followed_with_is_refused(cli: Cli, arguments: tuple[str, ...]) -> None:
+    done = cli(*arguments)
+    assert done.returncode == 2
+    assert "Error" in done.stderr
+    assert not cli("runs").stdout
+
+
+@pytest.mark.parametrize("target", ["0", "99999999999999999999", ":0", ":65536", ":", "x"])
+def test_what_is_neither_a_pid_nor_a_port_is_refused(cli: Cli, target: str) -> None:
+    done = cli("attach", target)
+    assert done.returncode == 2
+    assert done.stderr.startswith("firstlight: ")
+
+
+def test_the_engines_that_can_be_named_are_those_that_are_known() -> None:
+    tables = {Path(entry.name).stem for entry in files("firstlight.engines").iterdir() if ".toml" in entry.name}
+    assert set(ENGINES) == tables - {"common"}
+
+
+def test_up_says_how_a_command_is_given(cli: Cli) -> None:
+    assert "[MODEL | -- CMD …]" in cli("up", "--help").stdout.splitlines()[0]
+
+
+class TestModelFolder:
+    """Needs the embedded engine's packages, as `make test` has them."""
+
+    def test_one_without_a_model_in_it_is_refused_before_anything_is_started(self, cli: Cli, tmp_path: Path) -> None:
+        done = cli("up", str(tmp_path))
+        assert done.returncode == 2
+        assert "holds no model, config.json: No such file" in done.stderr
+        assert not cli("runs").stdout
+
+    @pytest.mark.parametrize("name", ["none", "file", "file/below", "n" * 5000])
+    def test_one_that_is_not_there_is_refused(self, cli: Cli, tmp_path: Path, name: str) -> None:
+        (tmp_path / "file").touch()
+        done = cli("up", str(tmp_path / name))
+        assert done.returncode == 2
+        assert "there is no model folder" in done.stderr
+
+
+class TestRefusedStart:
+    def test_a_command_that_does_not_exist_is_2_with_a_verdict(self, cli: Cli) -> None:
+        done = cli("up", "--", "no-such-command")
+        assert done.returncode == 2
+        assert done.stdout.startswith("NOT STARTED  cannot run 'no-such-command'")
+        assert cli("report").stdout == done.stdout
+        assert "not started" in cli("runs").stdout
+
+    @pytest.mark.parametrize("form", ["terminal", "markdown", "html", "json"])
+    def test_its_report_has_every_form(self, cli: Cli, form: str) -> None:
+        cli("up", "--", "no-such-command")
+        done = cli("report", "--format", form)
+        assert done.returncode == 0, done.stderr
+        assert "no-such-command" in done.stdout
+
+    def test_a_port_that_is_taken_is_2_with_a_verdict(self, cli: Cli) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as holder:
+            port = str(holder.getsockname()[1])
+            done = cli("up", "--json", "--port", port, "--", "true")
+        assert done.returncode == 2
+        assert json.loads(done.stdout.splitlines()[-1])["report"]["outcome"] == "not_started"
+
+
 def test_an_error_of_ours_is_a_sentence_a_way_out_and_its_own_code(cli: Cli) -> None:
     done = cli("report", "nonsense")
     assert done.returncode == RunNotFound.exit_code
@@ -91,10 +180,12 @@ class TestEndings:
         path = said.split()[-1]
         with open(path, encoding="utf-8") as file:  # noqa: PTH123
             text = file.read()
+            mode = os.fstat(file.fileno()).st_mode & 0o777
         os.unlink(path)  # noqa: PTH108
         assert "ZeroDivisionError" in text
         assert "command: firstlight up --api-key ***" in text
         assert secret not in text
+        assert mode == 0o600
 
     @pytest.mark.parametrize("raised", [KeyboardInterrupt(), click.Abort()])
     def test_an_interrupt_is_130(self, monkeypatch: pytest.MonkeyPatch, raised: BaseException) -> None:

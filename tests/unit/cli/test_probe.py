@@ -15,6 +15,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.record import to_json
 from firstlight.core.state import STATE_STALE_S, RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome, Phase
+from firstlight.core.words import OUTCOME_WORDS
 from firstlight.supervise.runs import RunFolder, new_run
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -90,6 +91,13 @@ def test_no_state_is_not_a_guess() -> None:
     assert answer == (4, "state of the run: gone")
 
 
+def test_the_words_for_every_end_are_those_of_the_report() -> None:
+    for outcome in Outcome:
+        text = judge("live", state(outcome=outcome, boottime=1.0), NOW).text
+        assert OUTCOME_WORDS[outcome] in text
+        assert "_" not in text
+
+
 @pytest.fixture
 def run(home: Path) -> RunFolder:
     return new_run(SystemClock(), "vllm")
@@ -127,7 +135,22 @@ class TestProgram:
         run.write("state.json", to_json(state(boottime=SystemClock().boottime() - 60)))
         done = cli("probe", "--live")
         assert done.returncode == 4
-        assert f"firstlight (pid {os.getpid()}) no longer watches this run" in done.stdout
+        assert f"not watched: firstlight (pid {os.getpid()}) is gone or hangs" in done.stdout
+
+    def test_a_state_whose_writer_has_just_gone_is_4_at_once(self, cli: Cli, run: RunFolder) -> None:
+        gone = subprocess.Popen(["/bin/true"])
+        gone.wait(10)
+        write(run, **SERVING, supervisor=gone.pid)
+        done = cli("probe", "--live")
+        assert done.returncode == 4
+        assert f"not watched: firstlight (pid {gone.pid}) is gone" in done.stdout
+
+    def test_where_several_runs_are_watched_it_says_whose_answer_this_is(self, cli: Cli, run: RunFolder) -> None:
+        write(run, **SERVING)
+        assert run.id not in cli("probe", "--live").stdout
+        newer = new_run(SystemClock(), "vllm")
+        write(newer, **SERVING)
+        assert f"(run {newer.id}, the newest of 2 that are watched)" in cli("probe", "--live").stdout
 
     def test_json_has_the_answer_and_the_state(self, cli: Cli, run: RunFolder) -> None:
         write(run)

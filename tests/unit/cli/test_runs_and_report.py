@@ -1,13 +1,17 @@
 """`firstlight runs` and `firstlight report` as programs."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from firstlight.clock import HandClock
+from firstlight.cli.runs import HEADING, Row, aligned
+from firstlight.cli.runs import standing as in_words
+from firstlight.clock import HandClock, SystemClock
 from firstlight.core.events import Event
 from firstlight.core.record import to_json
 from firstlight.core.report import Report
@@ -24,11 +28,11 @@ def run(home: Path) -> RunFolder:
     return new_run(HandClock(), "vllm")
 
 
-def standing(outcome: Outcome | None, boottime: float = 0.0) -> bytes:
+def standing(outcome: Outcome | None, boottime: float = 0.0, *, supervisor: int = 0, server: int = 0) -> bytes:
     state = RunState(
         run="r",
-        supervisor=0,
-        server=0,
+        supervisor=supervisor,
+        server=server,
         url="",
         phase=Phase.WEIGHTS,
         motion=Motion.MOVING,
@@ -48,6 +52,10 @@ def standing(outcome: Outcome | None, boottime: float = 0.0) -> bytes:
     return to_json(state)
 
 
+def words(state: bytes) -> str:
+    return in_words(msgspec.json.decode(state, type=RunState), SystemClock().boottime())
+
+
 class TestRuns:
     def test_no_runs_is_a_clean_answer(self, cli: Cli) -> None:
         done = cli("runs")
@@ -59,7 +67,7 @@ class TestRuns:
         bare = new_run(HandClock(wall=1_700_000_100.0), "sglang")
         heading, newest, older = cli("runs").stdout.splitlines()
         assert heading.split()[:3] == ["RUN", "ENGINE", "MODEL"]
-        assert newest.split() == [bare.id, "sglang", "unknown"]
+        assert newest.split()[:3] == [bare.id, "sglang", "unknown"]
         assert older.split()[:7] == [run.id, "vllm", "Qwen/Qwen3-8B", "exited", "weights", "42", "s"]
 
     def test_a_run_whose_watcher_is_gone_is_not_called_moving(self, cli: Cli, run: RunFolder) -> None:
@@ -71,8 +79,46 @@ class TestRuns:
         new_run(HandClock(wall=1_700_000_100.0), "sglang")
         bare, full = map(json.loads, cli("runs", "--json").stdout.splitlines())
         assert bare["gap"]["reason"] == "vanished"
-        assert (full["run"], full["standing"], full["first_token_s"]) == (run.id, "serving", 41.5)
+        assert (full["run"], full["standing"], full["first_token_s"]) == (run.id, "served, ended", 41.5)
         assert full["folder"] == str(run.path)
+
+    @pytest.mark.parametrize("outcome", Outcome)
+    def test_a_run_that_is_over_does_not_read_like_one_that_lives(self, outcome: Outcome) -> None:
+        lives = {"serving", "not watched", "unknown", *Motion}
+        over = words(standing(outcome))
+        assert over not in lives
+        assert "_" not in over
+
+    def test_every_way_to_end_has_words_of_its_own(self) -> None:
+        assert len({words(standing(outcome)) for outcome in Outcome}) == len(Outcome)
+
+    def test_while_its_firstlight_still_ends_it_a_run_is_ending(self) -> None:
+        now = SystemClock().boottime()
+        assert words(standing(Outcome.STALLED, now, supervisor=os.getpid())) == "stalled, ending"
+
+    def test_a_server_that_was_kept_is_left_running(self) -> None:
+        now = SystemClock().boottime()
+        assert words(standing(Outcome.SERVING, now, server=os.getpid())) == "served, left running"
+        assert words(standing(Outcome.SERVING, 1.0, server=os.getpid())) == "served, ended"
+
+    def test_a_run_that_was_refused_has_no_state_but_its_report_tells(
+        self, cli: Cli, run: RunFolder, report: Report
+    ) -> None:
+        run.write("report.json", to_json(msgspec.structs.replace(report, outcome=Outcome.NOT_STARTED)))
+        assert "not started" in cli("runs").stdout
+        assert json.loads(cli("runs", "--json").stdout)["outcome"] == "not_started"
+
+    @pytest.mark.parametrize("columns", [80, 60, 46])
+    def test_a_table_is_never_wider_than_the_terminal(self, columns: int) -> None:
+        row = Row(
+            "2026-11-29-150312-sglang-a3f", "sglang", "m" * 40, "served, ended", "serving", "12 s", "3 h 07 min"
+        )
+        lines = aligned([HEADING, row], columns)
+        assert max(map(len, lines)) <= columns
+        assert all("served, ended" in line for line in lines[1:])
+
+    def test_what_is_not_a_terminal_gets_every_column(self) -> None:
+        assert "m" * 400 in aligned([HEADING, HEADING._replace(model="m" * 400)])[1]
 
     def test_only_as_many_as_asked_for(self, cli: Cli, run: RunFolder) -> None:
         new_run(HandClock(wall=1_700_000_100.0))
@@ -136,3 +182,10 @@ class TestReport:
         done = cli("report")
         assert done.returncode == 4
         assert done.stderr.startswith(f"firstlight: nothing can be read of {run.id}")
+
+    def test_the_last_is_the_newest_that_can_be_read(self, cli: Cli, run: RunFolder, report: Report) -> None:
+        broken = new_run(HandClock(wall=1_700_000_100.0), "sglang")
+        done = cli("report")
+        assert done.stdout.startswith(f"STALLED  {report.headline}\n")
+        assert f"nothing can be read of {broken.id}, the newest run; this is {report.run}" in done.stderr
+        assert cli("report", broken.id).returncode == 4
