@@ -158,7 +158,7 @@ class Attempt:
         return None
 
     def _outcome(self) -> Outcome | None:
-        if self.watch.root_gone:
+        if self.watch.gone:
             return Outcome.EXITED if self._orphans_seen() else None
         if self.watch.judgement.motion == Motion.STALLED and self._options.on_stall != OnStall.WAIT:
             return Outcome.STALLED

@@ -118,8 +118,12 @@ class Watch:
         return self._tree.processes
 
     @property
-    def root_gone(self) -> bool:
-        return any(exit_.id == self.target.root for exit_ in self.exits)
+    def gone(self) -> bool:
+        """Whether the server has ended. One whose first process exited with 0 while others live on has only gone into
+        the background.
+        """
+        root = next((exit_ for exit_ in self.exits if exit_.id == self.target.root), None)
+        return root is not None and not (root.clean and self.processes)
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
