@@ -42,7 +42,7 @@ FIRSTLIGHT_VLLM_PYTHON := $(abspath $(VLLM_VENV))/bin/python
 endif
 
 test-engines: $(VENV)/.ready-dev $(vllm_ready) ## run the tests that start a real vLLM
-	FIRSTLIGHT_VLLM_PYTHON="$(FIRSTLIGHT_VLLM_PYTHON)" $(VENV)/bin/python -m pytest -m engines tests/engines
+	FIRSTLIGHT_VLLM_PYTHON="$(FIRSTLIGHT_VLLM_PYTHON)" $(VENV)/bin/python -m pytest -m engines -o faulthandler_timeout=0 tests/engines
 
 bench: $(VENV)/.ready-dev ## measure what firstlight costs and how soon the first token comes
 	for bench in benches/bench_*.py; do \

