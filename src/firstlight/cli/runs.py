@@ -55,10 +55,9 @@ OVER = {
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What a report tells of a run that has no state: one that was refused never had any."""
+    """All that is wanted of a report here."""
 
     outcome: Outcome
-    started: float
 
 
 @click.command(epilog=EPILOG, short_help="List past and present runs.")
@@ -89,35 +88,40 @@ def row_of(run: "RunFolder", state: RunState | Gap, boottime: float, now: float)
     """One line of the table. Of a run that left nothing to read its name still tells when and what."""
     date, engine = run.id[:17], run.id.split("-")[4]
     if isinstance(state, Gap):
-        told = _told(run)
-        ended = OUTCOME_WORDS[told.outcome] if told else "unknown"
-        age = now - (told.started if told else datetime.strptime(date, "%Y-%m-%d-%H%M%S").timestamp())
-        return Row(run.id, engine, "", ended, "", "", seconds(age))
+        began = datetime.strptime(date, "%Y-%m-%d-%H%M%S").timestamp()
+        return Row(run.id, engine, "", _as_reported(run) or "unknown", "", "", seconds(now - began))
     token = seconds(state.first_token_s) if state.first_token_s is not None else ""
-    age = now - (state.started or state.at)
+    age = seconds(now - (state.started or state.at))
     model = printable(state.model, 40)
-    return Row(run.id, state.engine or engine, model, standing(state, boottime), state.phase, token, seconds(age))
+    return Row(run.id, state.engine or engine, model, standing(run, state, boottime), state.phase, token, age)
 
 
-def _told(run: "RunFolder") -> _Told | None:
-    try:
-        return msgspec.json.decode(run.report.read_bytes(), type=_Told)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def standing(state: RunState, boottime: float) -> str:
+def standing(run: "RunFolder", state: RunState, boottime: float) -> str:
     """How the run stands now, or that it is over and how it ended."""
-    from firstlight.supervise.runs import alive_since
-
     watched = fresh(state, boottime) and supervised(state)
+    if state.outcome is None and watched:
+        return "serving" if state.serving else state.motion
     if state.outcome is None:
-        return "not watched" if not watched else "serving" if state.serving else state.motion
+        return _as_reported(run) or "not watched"
     if watched:
         return f"{OUTCOME_WORDS[state.outcome]}, ending"
     over = OVER.get(state.outcome, OUTCOME_WORDS[state.outcome])
-    kept = state.outcome != Outcome.EXITED and alive_since(state.server, state.boottime)
-    return f"{over.removesuffix(', ended')}, left running" if kept else over
+    return f"{over.removesuffix(', ended')}, left running" if _left_running(state) else over
+
+
+def _left_running(state: RunState) -> bool:
+    from firstlight.supervise.runs import alive_since
+
+    return state.outcome != Outcome.EXITED and alive_since(state.server, state.boottime)
+
+
+def _as_reported(run: "RunFolder") -> str:
+    """How a run ended whose state does not tell, as where the start was refused; empty if nothing does."""
+    try:
+        outcome = msgspec.json.decode(run.report.read_bytes(), type=_Told).outcome
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    return OVER.get(outcome, OUTCOME_WORDS[outcome])
 
 
 def aligned(rows: Sequence[Row], columns: int | None = None) -> list[str]:
@@ -148,9 +152,7 @@ def _columns() -> int | None:
 def _json(run: "RunFolder", state: RunState | Gap, boottime: float) -> str:
     known: dict[str, object] = {"run": run.id, "folder": str(run.path)}
     if isinstance(state, RunState):
-        known |= {"standing": standing(state, boottime), **msgspec.to_builtins(state), "run": run.id}
-    elif told := _told(run):
-        known |= {"standing": OUTCOME_WORDS[told.outcome], **msgspec.to_builtins(told)}
+        known |= {"standing": standing(run, state, boottime), **msgspec.to_builtins(state), "run": run.id}
     else:
-        known["gap"] = state
+        known |= {"standing": _as_reported(run) or "unknown", "gap": state}
     return msgspec.json.encode(known).decode()

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from firstlight.cli.bounds import PORT, SECONDS
-
-ENGINES = ("vllm", "sglang", "embedded", "generic")
+from firstlight.engines.table import ENGINES
 
 EPILOG = """\b
 Examples:

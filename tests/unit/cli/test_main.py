@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -15,7 +14,6 @@ import pytest
 
 from firstlight import __version__
 from firstlight.cli import main
-from firstlight.cli.up import ENGINES
 from firstlight.errors import RunNotFound
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -98,11 +96,6 @@ def test_what_is_neither_a_pid_nor_a_port_is_refused(cli: Cli, target: str) -> N
     done = cli("attach", target)
     assert done.returncode == 2
     assert done.stderr.startswith("firstlight: ")
-
-
-def test_the_engines_that_can_be_named_are_those_that_are_known() -> None:
-    tables = {Path(entry.name).stem for entry in files("firstlight.engines").iterdir() if ".toml" in entry.name}
-    assert set(ENGINES) == tables - {"common"}
 
 
 def test_up_says_how_a_command_is_given(cli: Cli) -> None:

@@ -53,7 +53,9 @@ def standing(outcome: Outcome | None, boottime: float = 0.0, *, supervisor: int 
 
 
 def words(state: bytes) -> str:
-    return in_words(msgspec.json.decode(state, type=RunState), SystemClock().boottime())
+    return in_words(
+        RunFolder("r", Path("/nonexistent")), msgspec.json.decode(state, type=RunState), SystemClock().boottime()
+    )
 
 
 class TestRuns:
@@ -106,7 +108,9 @@ class TestRuns:
     ) -> None:
         run.write("report.json", to_json(msgspec.structs.replace(report, outcome=Outcome.NOT_STARTED)))
         assert "not started" in cli("runs").stdout
-        assert json.loads(cli("runs", "--json").stdout)["outcome"] == "not_started"
+        run.write("state.json", standing(None))
+        assert "not started" in cli("runs").stdout
+        assert json.loads(cli("runs", "--json").stdout)["standing"] == "not started"
 
     @pytest.mark.parametrize("columns", [80, 60, 46])
     def test_a_table_is_never_wider_than_the_terminal(self, columns: int) -> None:
