@@ -1,6 +1,7 @@
 """Weigh: pure functions of a bundle that say who is stuck where, and what speaks for it."""
 
 from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
+from firstlight.diagnose.losses import first_loss
 from firstlight.diagnose.statement import Statement, state
 
-__all__ = ["Change", "Difference", "ProcessChange", "Statement", "compare", "state"]
+__all__ = ["Change", "Difference", "ProcessChange", "Statement", "compare", "first_loss", "state"]

@@ -15,6 +15,7 @@ _PLUMBING_PACKAGES = re.compile(
     r"/(site|dist)-packages/(anyio|filelock|h11|httpcore|httptools|httpx|requests|starlette|torch|tqdm|urllib3|uvicorn"
     r"|uvloop|zmq)/"
 )
+_PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _WRAPPERS = re.compile(r"(.*\.)?(_?wrapper|_?wrapped|inner|decorate_context|__call__|_call_impl|_wrapped_call_impl)")
 
 OUTER_FRAMES = 2
@@ -72,6 +73,12 @@ def _own(stack: tuple[Frame, ...]) -> int | None:
 def basename(frame: Frame) -> str:
     """The file's name without its folders."""
     return frame.file.rsplit("/", 1)[-1]
+
+
+def package(frame: Frame) -> str:
+    """The installed package that a frame belongs to; empty if it is the program's own or the standard library's."""
+    found = _PACKAGE.search(frame.file)
+    return found[1] if found else ""
 
 
 def shown(frame: Frame) -> str:

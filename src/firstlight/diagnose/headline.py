@@ -1,27 +1,45 @@
 """One sentence: what is wrong, with whom, since when, and who waits for it. Pure."""
 
 from firstlight.core.report import Finding
+from firstlight.core.vocabulary import Role
 from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
+from firstlight.diagnose.findings.quotes import ESTABLISHED
 from firstlight.diagnose.names import listed, of_exit
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, difference
 
+_BYSTANDERS = {Role.FRONT, Role.HELPER}
+"""Fronts move whenever somebody asks for their health, trackers whenever they please."""
 
-def headline(scene: Scene, findings: tuple[Finding, ...], suspect: Standing | None, doing: dict[int, str]) -> str:
+
+def headline(
+    scene: Scene, findings: tuple[Finding, ...], suspect: Standing | None, doing: dict[int, str], *, stalled: bool
+) -> str:
     """The verdict in one sentence."""
-    if scene.deaths:
+    if scene.missed:
         return _after_death(scene)
-    certain = any(finding.verdict == "established" for finding in findings)
-    moving = "" if certain else _moving(scene)
+    moving = "" if stalled or _explained(scene, findings) else _moving(scene)
     if moving:
         return f"still moving in {scene.bundle.phase.value}: {moving}"
+    if scene.deaths and findings[0].pids[0] == scene.deaths[0].id.pid:
+        return _after_death(scene)
     begin = _beginning(scene)
     if suspect is None:
         return f"{begin}: none of its processes could be seen"
-    explained = any(suspect.pid in finding.pids for finding in findings)
-    unknown = "" if explained else "cause unknown; "
+    known = any(suspect.pid in finding.pids for finding in findings)
+    unknown = "" if known else "cause unknown; "
     return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
+
+
+def _explained(scene: Scene, findings: tuple[Finding, ...]) -> bool:
+    """Whether a stall is found whatever else moves: it is established, or somebody it names stands still while those
+    move who only answer questions."""
+    if any(finding.verdict == ESTABLISHED for finding in findings):
+        return True
+    accused = {finding.pids[0] for finding in findings if finding.pids}
+    stands = any(one.pid in accused and one.change is not None and not one.moves for one in scene.standings)
+    return stands and all(one.look.process.role in _BYSTANDERS for one in scene.standings if one.moves)
 
 
 def _moving(scene: Scene) -> str:
@@ -43,10 +61,11 @@ def _after_death(scene: Scene) -> str:
     gone = scene.deaths[0]
     left = _left(scene)
     more = len(scene.deaths) - 1
-    later = f" ({more} more ended after it)" if more else ""
+    later = f" ({more} more went with it)" if more else ""
     said = f"in {scene.bundle.phase.value}, {of_exit(gone)} {exit_words(gone)}{later}"
     if not left:
-        return f"the server ended: {said}"
+        ended = scene.root is None or scene.root in {one.id for one in scene.ended}
+        return f"the server ended: {said}" if ended else said
     return f"{said}{_waiting(scene, (gone.id.pid,)) or _still_there(scene)}"
 
 
@@ -58,8 +77,8 @@ def _waiting(scene: Scene, pids: tuple[int, ...]) -> str:
 
 
 def _left(scene: Scene) -> list[int]:
-    ended = {gone.id for gone in scene.ended}
-    return [one.pid for one in scene.standings if one.look.process.id not in ended]
+    """Who is still there; a resource tracker, which outlives everybody, does not count."""
+    return [one.id.pid for one in scene.alive if one.role is not Role.HELPER]
 
 
 def _still_there(scene: Scene) -> str:

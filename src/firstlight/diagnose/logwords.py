@@ -2,7 +2,6 @@
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.log import LogLine
-from firstlight.core.process import Process
 
 
 def first_error(bundle: Bundle) -> LogLine | None:
@@ -11,16 +10,21 @@ def first_error(bundle: Bundle) -> LogLine | None:
     return min(errors, key=lambda line: line.at, default=None)
 
 
-def last_words(bundle: Bundle, process: Process) -> str:
+def is_silent(bundle: Bundle) -> bool:
+    """Whether nothing at all was printed."""
+    return not any(tail.lines for tail in bundle.logs)
+
+
+def last_words(bundle: Bundle, pid: int, label: str) -> str:
     """The last line that a process is known to have written; empty if its lines cannot be told from others'."""
     for tail in bundle.logs:
-        lines = [line for line in tail.lines if _speaks(line, process)]
+        lines = [line for line in tail.lines if _speaks(line, pid, label)]
         if lines:
             return lines[-1].message
     return ""
 
 
-def _speaks(line: LogLine, process: Process) -> bool:
+def _speaks(line: LogLine, pid: int, label: str) -> bool:
     if line.pid:
-        return line.pid == process.id.pid
-    return bool(line.source) and line.source == process.label
+        return line.pid == pid
+    return bool(line.source) and line.source == label

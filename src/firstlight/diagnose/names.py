@@ -26,11 +26,16 @@ def of_exit(gone: Exit) -> str:
     return called(gone.role, gone.rank, gone.label, gone.name, gone.id.pid)
 
 
+def _gone(gone: Exit) -> str:
+    """ "worker rank 1 (pid 123, which is gone)"."""
+    return f"{of_exit(gone).removesuffix(')')}, which is gone)"
+
+
 class Names:
     """Names for pids: the server's own by role and rank, the dead by what they were, others by program name."""
 
     def __init__(self, bundle: Bundle) -> None:
-        self._names = {gone.id.pid: f"{of_exit(gone)}, which is gone" for gone in bundle.exits}
+        self._names = {gone.id.pid: _gone(gone) for gone in bundle.exits}
         for look in bundle.looks[-1:]:
             locks = look.locks if isinstance(look.locks, tuple) else ()
             self._names |= {
@@ -39,7 +44,7 @@ class Names:
             self._names |= {one.process.id.pid: of_process(one.process) for one in look.processes}
 
     def of(self, pid: int) -> str:
-        return self._names.get(pid, f"pid {pid}, which is not of this server")
+        return self._names.get(pid, f"pid {pid} (not of this server)")
 
     def all(self, pids: Sequence[int]) -> str:
         """Several names in one phrase; more than three are counted."""

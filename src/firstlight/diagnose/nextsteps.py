@@ -12,12 +12,14 @@ from firstlight.diagnose.waits import Kind
 _STEPS_MAX = 6
 
 
-def next_steps(scene: Scene, findings: tuple[Finding, ...], gaps: tuple[Gap, ...]) -> tuple[str, ...]:
+def next_steps(
+    scene: Scene, findings: tuple[Finding, ...], gaps: tuple[Gap, ...], *, stalled: bool
+) -> tuple[str, ...]:
     """Advice of the findings first, then how to close the gaps, then what would tell more if nothing was found."""
     steps = [advice for finding in findings for advice in finding.advice]
     steps += _to_close(gaps)
     changes = difference(scene.bundle)
-    if not findings and not (changes and changes.change is Change.MOVING):
+    if not findings and (stalled or not (changes and changes.change is Change.MOVING)):
         steps += _to_collect(scene)
     return tuple(dict.fromkeys(steps))[:_STEPS_MAX]
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from firstlight.core.vocabulary import Role
 from firstlight.diagnose import frames
+from firstlight.diagnose.losses import like
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
@@ -39,11 +40,6 @@ def meets_others(standing: Standing) -> bool:
     return any(_MEETING.search(frame.function) or _MEETING_PLACES.search(frame.file) for frame in standing.stack)
 
 
-def like(name: str) -> str:
-    """A name without its numbers: worker_TP0 and worker_TP1 are alike."""
-    return re.sub(r"\d+", "#", name)
-
-
 def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
     """The processes that should be alike: those with a rank, else the workers, else like-named children."""
     ranked = tuple(one for one in standings if one.rank >= 0)
@@ -54,6 +50,8 @@ def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:
         return working
     siblings: dict[tuple[int, str], list[Standing]] = defaultdict(list)
     for one in standings:
+        if one.look.process.role is Role.HELPER:
+            continue
         siblings[one.look.process.ppid, like(one.look.process.name)].append(one)
     return tuple(sorted(siblings.values(), key=len)[-1]) if siblings else ()
 

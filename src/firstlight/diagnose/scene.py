@@ -1,23 +1,20 @@
 """Everything that the findings look at, worked out once from a bundle. Pure."""
 
-import re
-from signal import Signals
 from typing import NamedTuple
 
 from firstlight.core.bundle import Bundle, Listener, Lock
 from firstlight.core.gap import Gap
-from firstlight.core.process import Exit
+from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
+from firstlight.diagnose.losses import Lost, has_like, losses
 from firstlight.diagnose.names import Names
-from firstlight.diagnose.ranks import Group, groups, like, workers
+from firstlight.diagnose.ranks import Group, groups, workers
 from firstlight.diagnose.standing import Standing, last_look, standings
-
-_VIOLENT = {Signals.SIGKILL, Signals.SIGSEGV, Signals.SIGABRT, Signals.SIGBUS, Signals.SIGILL, Signals.SIGFPE}
-_NUMBERED = re.compile(r"(tp|pp|dp|ep|rank|worker)[\W_]*\d", re.IGNORECASE)
 
 
 class Scene(NamedTuple):
-    """A bundle, and where everybody in it stands."""
+    """A bundle, and where everybody in it stands. `deaths` are the ends that matter, the cause of the others first;
+    `missed` is false where they only speak for it. `alive` leaves out whoever was seen to end."""
 
     bundle: Bundle
     standings: tuple[Standing, ...]
@@ -27,6 +24,9 @@ class Scene(NamedTuple):
     foreign_listeners: tuple[Listener, ...]
     ended: tuple[Exit, ...]
     deaths: tuple[Exit, ...]
+    missed: bool
+    alive: tuple[Process, ...]
+    root: ProcessId | None
 
     def standing(self, pid: int) -> Standing | None:
         return next((one for one in self.standings if one.pid == pid), None)
@@ -36,7 +36,7 @@ class Scene(NamedTuple):
 
     def is_rank(self, gone: Exit) -> bool:
         """Whether somebody who ended was one of several that do the same work."""
-        return gone.rank >= 0 or gone.role is Role.WORKER or has_like(gone, self.standings)
+        return gone.rank >= 0 or gone.role is Role.WORKER or has_like(gone, self.alive)
 
     def waiters_for(self, pids: tuple[int, ...]) -> tuple[int, ...]:
         """Processes that wait for any of `pids`, directly, through others, or because they are ranks in a meeting.
@@ -56,11 +56,15 @@ class Scene(NamedTuple):
             reached |= more
 
 
-def scene_of(bundle: Bundle) -> Scene:
-    """Read a bundle once."""
+def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
+    """Read a bundle once. `root` is the server's first process; without it, it is guessed where a look shows who is
+    there."""
     look = last_look(bundle)
     stands = standings(bundle)
     ended = ends(bundle, stands)
+    alive = _alive(stands, ended)
+    first = root or _oldest(bundle, ended)
+    lost = _lost(bundle, ended, alive, first)
     locks = look.locks if look and isinstance(look.locks, tuple) else ()
     listeners = look.listeners if look and isinstance(look.listeners, tuple) else ()
     own = {one.pid for one in stands}
@@ -73,7 +77,10 @@ def scene_of(bundle: Bundle) -> Scene:
         bare_locks=tuple(lock for lock in locks if lock.kind == "file"),
         foreign_listeners=tuple(one for one in listeners if one.pid not in own and one.port not in owned_ports),
         ended=ended,
-        deaths=deaths(ended, stands),
+        deaths=lost.exits,
+        missed=lost.missed,
+        alive=alive,
+        root=first,
     )
 
 
@@ -85,31 +92,22 @@ def ends(bundle: Bundle, standings: tuple[Standing, ...]) -> tuple[Exit, ...]:
     return tuple(sorted((*bundle.exits, *unnoted), key=lambda gone: gone.at))
 
 
-def deaths(ended: tuple[Exit, ...], standings: tuple[Standing, ...]) -> tuple[Exit, ...]:
-    """The ends that the server was not expected to survive, in order.
-
-    Compilers and small programs that a server asks something come and go, and may fail; they are no death. What is
-    one: a front, an engine or a worker; one of several numbered ranks of which others live; a process that was killed
-    by a signal nobody sends in peace. If nothing at all is left, it is whoever failed, or else whoever ended last.
-    """
-    gone_ids = {gone.id for gone in ended}
-    alive = tuple(one for one in standings if one.look.process.id not in gone_ids)
-    own = tuple(gone for gone in ended if gone.role is not Role.COMPILER)
-    if alive:
-        return tuple(gone for gone in own if _matters(gone, alive))
-    return tuple(gone for gone in own if not gone.clean) or own[-1:]
+def _alive(standings: tuple[Standing, ...], ended: tuple[Exit, ...]) -> tuple[Process, ...]:
+    gone = {one.id for one in ended}
+    return tuple(one.look.process for one in standings if one.look.process.id not in gone)
 
 
-def _matters(gone: Exit, alive: tuple[Standing, ...]) -> bool:
-    if gone.rank >= 0 or gone.role in {Role.FRONT, Role.ENGINE, Role.WORKER}:
-        return True
-    return gone.oom or gone.signal in _VIOLENT or has_like(gone, alive)
+def _oldest(bundle: Bundle, ended: tuple[Exit, ...]) -> ProcessId | None:
+    """A server's first process is older than its children. Without a look, only those that ended are known, and the
+    oldest of them may be anybody."""
+    seen = [one.process.id for look in bundle.looks for one in look.processes]
+    known = [*seen, *(gone.id for gone in ended)] if seen else []
+    return min(known, key=lambda one: (one.started, one.pid), default=None)
 
 
-def has_like(gone: Exit, alive: tuple[Standing, ...]) -> bool:
-    """Whether others of its kind are there, as the other ranks are when one has died."""
-    numbered = _NUMBERED.search(gone.name) is not None
-    return numbered and any(like(one.look.process.name) == like(gone.name) for one in alive)
+def _lost(bundle: Bundle, ended: tuple[Exit, ...], alive: tuple[Process, ...], root: ProcessId | None) -> Lost:
+    launched = min((span.began for span in bundle.timeline), default=None)
+    return losses(ended, root, launched=launched, alive=alive)
 
 
 def _exit_of(one: Standing, at: float) -> Exit:

@@ -42,6 +42,10 @@ class Standing(NamedTuple):
         return self.change is not None and self.change.change is Change.SPINNING
 
     @property
+    def moves(self) -> bool:
+        return self.change is not None and self.change.change is Change.MOVING
+
+    @property
     def stack(self) -> tuple[Frame, ...]:
         return self.thread.stack if self.thread and not isinstance(self.thread.stack, Gap) else ()
 

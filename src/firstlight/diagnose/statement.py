@@ -3,7 +3,7 @@
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.log import LogLine
-from firstlight.core.process import Process
+from firstlight.core.process import Process, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.report import Finding, ReportedProcess
 from firstlight.core.vocabulary import Phase, Role
@@ -30,18 +30,26 @@ class Statement(Record):
     gaps: tuple[Gap, ...] = ()
 
 
-def state(bundle: Bundle) -> Statement:
-    """Say who is stuck where."""
-    scene = scene_of(bundle)
+def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True) -> Statement:
+    """Say who is stuck where.
+
+    Args:
+        bundle: what was seen.
+        root: the server's first process, which tells whether the server ended; guessed from the looks without it.
+        stalled: whether that is the verdict already, which little movements of a bystander do not unsay; if not,
+            the looks decide whether the server still moves.
+    """
+    scene = scene_of(bundle, root)
     findings = findings_of(scene)
     doing = {one.pid: clauses.doing(one, scene.names, scene.bare_locks) for one in scene.standings}
     suspects = _suspects(scene, findings)
+    suspect = scene.standing(suspects[0]) if suspects else None
     gaps = _gaps(bundle)
     return Statement(
-        headline=headline(scene, findings, scene.standing(suspects[0]) if suspects else None, doing),
+        headline=headline(scene, findings, suspect, doing, stalled=stalled),
         processes=tuple(_reported(bundle, one, doing[one.pid]) for one in scene.standings),
         findings=findings,
-        next_steps=next_steps(scene, findings, gaps),
+        next_steps=next_steps(scene, findings, gaps, stalled=stalled),
         suspects=suspects,
         first_error=first_error(bundle),
         gaps=gaps,
@@ -57,10 +65,10 @@ def _suspects(scene: Scene, findings: tuple[Finding, ...]) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*named, *(one.pid for one in order)]))
 
 
-def _suspicion(scene: Scene, one: Standing) -> tuple[int, int, int]:
-    """Small for somebody who is waited for, does not just idle, and runs the model."""
+def _suspicion(scene: Scene, one: Standing) -> tuple[int, int, int, int]:
+    """Small for somebody who is waited for, does not move or just idle, and runs the model."""
     waited_for = len(scene.waiters_for((one.pid,)))
-    return -waited_for, int(ranks.is_idle(one)), _ROLES.index(one.look.process.role)
+    return -waited_for, int(one.moves), int(ranks.is_idle(one)), _ROLES.index(one.look.process.role)
 
 
 def _reported(bundle: Bundle, one: Standing, doing: str) -> ReportedProcess:
@@ -77,7 +85,7 @@ def _reported(bundle: Bundle, one: Standing, doing: str) -> ReportedProcess:
         doing=doing,
         phase=_phase(bundle, process),
         where=one.place.frames if one.place else (),
-        last_words=last_words(bundle, process),
+        last_words=last_words(bundle, process.id.pid, process.label),
     )
 
 

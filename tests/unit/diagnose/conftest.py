@@ -20,6 +20,7 @@ from firstlight.core.vocabulary import GapReason, Phase, Role
 REFUSED = Gap(what="Python stacks", reason=GapReason.NO_PERMISSION, detail="give it SYS_PTRACE", pid=100)
 HOST = Host(name="h", kernel="6", cpus=8, memory_bytes=1, shm_bytes=1, shm_used_bytes=0, may_ptrace="any process")
 NOW = 1000.0
+UNSEEN = Gap(what="exit status", reason=GapReason.NOT_SUPPORTED, detail="only its parent is told")
 
 
 def frame(text: str) -> Frame:
@@ -73,8 +74,9 @@ def process(
     written: int | Gap = 0,
     memory: int = 1 << 20,
     faults: int = 0,
+    started: int = 1,
 ) -> ProcessLook:
-    identity = ProcessId(pid=pid, started=1)
+    identity = ProcessId(pid=pid, started=started)
     return ProcessLook(
         process=Process(id=identity, ppid=ppid, name=name, cmdline=(name,), role=role, rank=rank, label=label),
         sample=ProcessSample(
@@ -137,8 +139,8 @@ def twice(*processes: ProcessLook, **more: object) -> Bundle:
     return bundle(look(*processes, at=NOW - 5), look(*processes), **more)  # type: ignore[arg-type]
 
 
-def ended(pid: int, name: str = "server", *, at: float = NOW - 30, **more: object) -> Exit:
-    return Exit(id=ProcessId(pid=pid, started=1), name=name, at=at, **more)  # type: ignore[arg-type]
+def ended(pid: int, name: str = "server", *, at: float = NOW - 30, started: int = 1, **more: object) -> Exit:
+    return Exit(id=ProcessId(pid=pid, started=started), name=name, at=at, **more)  # type: ignore[arg-type]
 
 
 def line(message: str, *, source: str = "", at: float = NOW - 30, pid: int = 0) -> LogLine:

@@ -46,7 +46,7 @@ class Running:
         first = evidence.look(processes, clock=CLOCK)
         CLOCK.sleep(APART_S)
         second = evidence.look(processes, clock=CLOCK)
-        return state(bundle(first, second)), compare(first, second).change
+        return state(bundle(first, second), stalled=False), compare(first, second).change
 
     def until(self, finding: str) -> tuple[Statement, Change]:
         """Judged again and again until it has come to its stall, which `finding` tells."""

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.diagnose.conftest import NOW, REFUSED, bundle, ended, line, look, process, stack, thread, twice
 
-from firstlight.core.bundle import Listener, Lock, LogTail, OpenFile
+from firstlight.core.bundle import Listener, Lock, LogTail, OpenFile, ProcessLook
 from firstlight.core.gap import Gap
 from firstlight.core.log import PhaseSpan
 from firstlight.core.vocabulary import GapReason, Phase, Role
@@ -13,7 +13,8 @@ CONNECTION = "/usr/lib/python3.11/multiprocessing/connection.py"
 C10D = "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 RECV = stack(f"Connection._recv {CONNECTION}:395", f"_ConnectionBase.recv {CONNECTION}:250", "wait /app/front.py:12")
 LOADS = stack("load /app/load.py:88 time.sleep(1)", "main /app/main.py:3")
-BARRIER = stack(f"barrier {C10D}:5356", "load /app/load.py:26")
+BARRIER_LINE = f"barrier {C10D}:5356"
+BARRIER = stack(BARRIER_LINE, "load /app/load.py:26")
 
 
 def held_by(*pids: int, fd: int = 3, kind: str = "pipe", **more: object) -> OpenFile:
@@ -163,7 +164,8 @@ def test_a_numbered_worker_that_ended_while_its_likes_live_is_a_dead_rank() -> N
 
 
 def test_a_server_that_ended_well_before_serving_is_said_so() -> None:
-    statement = state(bundle(exits=(ended(100, "server", code=0),), phase=Phase.SPAWN))
+    gone = ended(100, "server", code=0)
+    statement = state(bundle(exits=(gone,), phase=Phase.SPAWN), root=gone.id)
     assert statement.headline == "the server ended: in spawn, server (pid 100) exited with code 0"
     assert "check that the command starts a server" in statement.next_steps[0]
 
@@ -234,7 +236,7 @@ def test_a_file_lock_names_its_holder() -> None:
 def test_a_reader_that_alone_holds_the_writing_end() -> None:
     statement = state(twice(reader(100, 100), exits=(ended(101, "loader", code=1),)))
     assert ids(statement) == {"dead_pipe_peer": "established"}
-    assert "loader (pid 101) exited with code 1" in statement.findings[0].evidence
+    assert "ended before: loader (pid 101) exited with code 1" in statement.findings[0].evidence
 
 
 def test_a_reader_is_not_alone_for_certain_where_somebody_could_not_be_searched() -> None:
@@ -313,6 +315,48 @@ def test_the_interpreter_lock_held_by_a_thread_that_blocks() -> None:
     statement = state(twice(process(100, holds)))
     assert ids(statement) == {"gil_held": "supported"}
     assert "holds the interpreter lock (GIL) and" in doing(statement, 100)
+    assert "load (load.py:88)" in statement.findings[0].advice[0]
+
+
+def gil_holder(*frames: str, **more: object):  # type: ignore[no-untyped-def]
+    return thread(100, stack(*frames), call="read(0x3)", owns_gil=True, **more)
+
+
+def test_the_advice_on_the_interpreter_lock_names_whose_code_it_is_and_comes_last() -> None:
+    native = "poll /v/lib/python3.11/site-packages/slowlib/io.py:7"
+    put = thread(101, LOADS, call="write(0x4, 0x0)", fds=(4,))
+    writes = process(101, put, files=(held_by(100, fd=4),), role=Role.WORKER)
+    statement = state(twice(process(100, gil_holder(native)), writes))
+    assert list(ids(statement)) == ["queue_full", "gil_held"]
+    assert statement.next_steps[-1].endswith("report it to the authors of slowlib.")
+
+
+def test_where_a_cause_is_established_there_is_no_advice_on_the_interpreter_lock() -> None:
+    stopped = process(100, gil_holder("load /app/load.py:88"), state="T")
+    statement = state(twice(stopped))
+    assert ids(statement) == {"stopped_process": "established", "gil_held": "supported"}
+    assert not any("GIL" in step for step in statement.next_steps)
+
+
+def test_without_a_stack_the_advice_on_the_interpreter_lock_is_to_look_deeper() -> None:
+    advice = state(twice(process(100, gil_holder()))).findings[0].advice[0]
+    assert advice.endswith("py-spy dump --native --pid 100")
+
+
+def test_lines_of_evidence_are_short() -> None:
+    code = "return self.engine_core.collective_rpc(method, timeout=timeout, args=args, kwargs=kwargs)"
+    deep = [f"a_function_with_a_long_name_{n} /app/some/folder/a_module_{n}.py:{n} {code}" for n in range(9)]
+    holds = process(100, thread(100, stack(*deep), call="read(0x3)", owns_gil=True), state="T")
+    ranks = [process(200 + n, thread(200 + n, stack(BARRIER_LINE, *deep)), role=Role.WORKER, rank=n) for n in (0, 1)]
+    lost = process(202, thread(202, stack(*deep)), role=Role.WORKER, rank=2)
+    tails = (LogTail(source="x", lines=(), first_error=line("ValueError: " + "x" * 3000)),)
+    died = ended(203, "Worker_TP3", role=Role.WORKER, rank=3, code=1)
+    findings = state(twice(holds, *ranks, lost, exits=(died,), logs=tails)).findings
+    assert {"rank_died", "stopped_process", "gil_held", "rank_elsewhere"} <= {one.id for one in findings}
+    assert all(len(said) <= 160 for one in findings for said in one.evidence)
+    told = " ".join(said for one in findings for said in one.evidence)
+    assert "a_function_with_a_long_name_0 (a_module_0.py:0)" in told
+    assert "return self.engine_core" in told
 
 
 def spinner(code: str) -> Statement:
@@ -349,15 +393,64 @@ def test_a_port_that_the_server_itself_listens_on_is_not_taken() -> None:
 
 def test_a_server_that_moves_is_not_called_stalled() -> None:
     before, after = process(100, thread(100, LOADS)), process(100, thread(100, LOADS), read=1 << 20)
-    statement = state(bundle(look(before, at=NOW - 5), look(after)))
+    statement = state(bundle(look(before, at=NOW - 5), look(after)), stalled=False)
     assert statement.headline == "still moving in weights: server (pid 100) read 1.0 MB in 5.0 s"
     assert statement.next_steps == ()
+
+
+def test_what_is_called_stalled_is_not_called_moving() -> None:
+    waits = thread(100, LOADS, call="futex(0x1, 0x80)")
+    statement = state(bundle(look(process(100, waits), at=NOW - 5), look(process(100, waits, read=1 << 20))))
+    assert statement.headline.startswith("stalled in weights for 24 s")
+    assert statement.next_steps != ()
+
+
+def a_moving_bystander(rank: ProcessLook, *, role: Role) -> Statement:
+    """A rank, and somebody beside it who reads."""
+    beside = [process(50, thread(50, LOADS), role=role, read=read) for read in (0, 1 << 20)]
+    return state(bundle(look(beside[0], rank, at=NOW - 5), look(beside[1], rank)), stalled=False)
+
+
+def stopped_rank() -> ProcessLook:
+    return process(123, thread(123, LOADS, state="T"), state="T", role=Role.WORKER, rank=1)
+
+
+def blocked_rank() -> ProcessLook:
+    writes = thread(123, LOADS, call="write(0x3, 0x0, 0x9)", fds=(3,))
+    return process(123, writes, files=(held_by(50),), role=Role.WORKER, rank=1)
+
+
+@pytest.mark.parametrize("role", [Role.FRONT, Role.HELPER])
+@pytest.mark.parametrize("rank", [stopped_rank(), blocked_rank()], ids=["stopped", "blocked"])
+def test_a_rank_that_is_found_stuck_wins_over_whoever_only_answers(rank: ProcessLook, role: Role) -> None:
+    statement = a_moving_bystander(rank, role=role)
+    assert statement.headline.startswith("stalled in weights for 24 s: worker rank 1 (pid 123)")
+
+
+def test_what_is_only_supported_does_not_stall_a_server_whose_other_ranks_work() -> None:
+    assert a_moving_bystander(blocked_rank(), role=Role.WORKER).headline.startswith("still moving")
+    assert a_moving_bystander(stopped_rank(), role=Role.WORKER).headline.startswith("stalled")
+
+
+def test_of_several_that_nobody_waits_for_the_one_that_moves_is_no_suspect() -> None:
+    still = process(100, thread(100, LOADS), role=Role.OTHER)
+    works = [process(90, thread(90, LOADS), role=Role.WORKER, read=read) for read in (0, 1 << 20)]
+    statement = state(bundle(look(works[0], still, at=NOW - 5), look(works[1], still)))
+    assert statement.suspects == (100, 90)
 
 
 def test_a_resource_tracker_waits_for_everybody_and_is_not_told() -> None:
     tracker = reader(90, 123, role=Role.HELPER)
     worker = process(123, thread(123, LOADS, state="T"), state="T", role=Role.WORKER, rank=1)
-    assert "waits for it" not in state(twice(tracker, worker)).headline
+    headline = state(twice(tracker, worker)).headline
+    assert "waits for it" not in headline
+    assert "helper" not in headline
+
+
+def test_a_resource_tracker_that_is_left_over_is_no_server_that_lives() -> None:
+    root = ended(80, "front", role=Role.FRONT, code=1)
+    statement = state(twice(reader(90, 123, role=Role.HELPER, started=2), exits=(root,)))
+    assert statement.headline == "the server ended: in weights, front (pid 80) exited with code 1"
 
 
 def test_a_restarted_wait_is_told_by_its_kernel_function() -> None:

@@ -32,6 +32,17 @@ def read(engine: str, text: str) -> LogLine:
             "sglang",
             "[2026-11-29 13:50:55 TP1] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)",
         ),
+        (
+            "sglang",
+            "[2026-11-29 13:51:00] Subprocess scheduler_0 (pid=1) crashed with exit code -11. Triggering SIGQUIT",
+        ),
+        (
+            "sglang",
+            "[2026-11-29 13:51:00] Subprocess scheduler_0 (pid=1) crashed with exit code 1. Triggering SIGQUIT",
+        ),
+        ("sglang", "[2026-11-29 13:51:00] Rank 0 scheduler died during initialization (exit code: -9)."),
+        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 was killed by SIGKILL (phase=weights)"),
+        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 exited with code 1 (phase=weights)"),
         ("embedded", "[firstlight worker rank=0 pid=6] error: model.safetensors is truncated"),
         ("generic", "Killed"),
         ("generic", "run.sh: line 7:  4711 Segmentation fault      (core dumped) python server.py"),
@@ -76,8 +87,11 @@ def test_errors(engine: str, text: str) -> None:
         ("sglang", "[2026-11-29 13:51:00] Subprocess scheduler_0 (pid=1) crashed with exit code -15."),
         ("sglang", "[2026-11-29 13:51:00 TP0] Scheduler hit an exception: Traceback (most recent call last):"),
         ("sglang", "[2026-11-29 13:51:00] Ignore import error when loading x: No module named 'cutlass'"),
-        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 was killed by SIGKILL (phase=weights)"),
-        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 exited with code 1"),
+        ("sglang", "[2026-11-29 13:51:00] Rank 0 scheduler died during initialization (exit code: -15). Exit code"),
+        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 was killed by SIGTERM (phase=serving)"),
+        ("embedded", "[firstlight front pid=5] error: worker rank=0 pid=6 exited with code 0 (phase=serving)"),
+        ("vllm", "(EngineCore pid=1) ERROR 11-29 12:43:26 [core.py:9] RuntimeError: Executor failed."),
+        ("vllm", "(EngineCore pid=1) ERROR 11-29 12:43:26 [core.py:9] RuntimeError: cancelled"),
         ("generic", "KeyboardInterrupt"),
         ("generic", "asyncio.exceptions.CancelledError"),
     ],
@@ -114,3 +128,37 @@ def test_the_line_that_raises_is_not_the_line_that_names_the_error() -> None:
     generic = profile("generic")
     lines = [generic.read_line(RawLine(stream="stderr", at=0.0, text=text)) for text in (source, named)]
     assert [generic.is_error(line) for line in lines] == [False, True]
+
+
+def first_error(engine: str, log: str) -> str:
+    lines = [read(engine, text) for text in log.strip().splitlines()]
+    return next((line.message for line in lines if profile(engine).is_error(line)), "")
+
+
+def test_a_killed_worker_is_named_by_the_first_error_and_not_by_what_follows() -> None:
+    """vLLM 0.32 with one of its workers killed by signal 9."""
+    log = """
+(EngineCore pid=7) ERROR 11-29 12:43:26 [mp.py:270] Worker proc VllmWorker-0 died unexpectedly (exit code: None), \
+shutting down executor.
+(EngineCore pid=7) ERROR 11-29 12:43:26 [core.py:1100] EngineCore encountered a fatal error.
+(EngineCore pid=7) ERROR 11-29 12:43:26 [core.py:1100] RuntimeError: Executor failed.
+(APIServer pid=5) ERROR 11-29 12:43:27 [async_llm.py:906] EngineDeadError: EngineCore encountered an issue.
+"""
+    assert first_error("vllm", log).startswith("Worker proc VllmWorker-0 died unexpectedly")
+
+
+def test_what_a_worker_itself_said_comes_before_its_death() -> None:
+    log = """
+(Worker_TP0 pid=8) ERROR 11-29 12:43:25 [mp.py:800] WorkerProc hit an exception.
+(Worker_TP0 pid=8) ERROR 11-29 12:43:25 [mp.py:800] ValueError: the weights do not fit
+(EngineCore pid=7) ERROR 11-29 12:43:26 [mp.py:270] Worker proc VllmWorker-0 died unexpectedly, shutting down
+"""
+    assert first_error("vllm", log) == "ValueError: the weights do not fit"
+
+
+def test_a_server_that_is_asked_to_end_names_no_error() -> None:
+    log = """
+[2026-11-29 13:51:00] Subprocess scheduler_0 (pid=19754) crashed with exit code -15. Triggering SIGQUIT for cleanup...
+[2026-11-29 13:51:00] Received sigquit from a child process. It usually means the child failed.
+"""
+    assert first_error("sglang", log) == ""

@@ -5,41 +5,94 @@ from signal import Signals
 
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding
+from firstlight.core.vocabulary import Phase
 from firstlight.core.words import exit_words
-from firstlight.diagnose.findings.quotes import ESTABLISHED
-from firstlight.diagnose.logwords import first_error
+from firstlight.core.words import seconds as length
+from firstlight.diagnose.findings import quotes
+from firstlight.diagnose.findings.quotes import ESTABLISHED, SUPPORTED
+from firstlight.diagnose.logwords import first_error, is_silent, last_words
+from firstlight.diagnose.losses import CRASHES, was_asked
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.scene import Scene
 
-_CRASHES = {Signals.SIGABRT, Signals.SIGBUS, Signals.SIGSEGV, Signals.SIGILL, Signals.SIGFPE}
-
 
 def a_death(scene: Scene) -> Iterator[Finding]:
-    """The first death; the others are told as what came later."""
-    for gone in scene.deaths[:1]:
-        waiting = scene.waiters_for((gone.id.pid,))
-        error = first_error(scene.bundle)
-        evidence = [f"{of_exit(gone)} {exit_words(gone)}"]
-        evidence += [f"first error in the log: {error.message}"] if error else []
-        evidence += [f"later, {of_exit(other)} {exit_words(other)}" for other in scene.deaths[1:5]]
-        evidence += [f"{scene.name(pid)} still waits" for pid in waiting[:4]]
-        yield Finding(
-            id="rank_died" if scene.is_rank(gone) else "process_died",
-            title=f"{of_exit(gone)} {exit_words(gone)}",
-            verdict=ESTABLISHED,
-            pids=(gone.id.pid, *waiting),
-            evidence=tuple(evidence),
-            advice=(_advice(gone),),
-        )
+    """The end that the others follow from; those are told as what came with it."""
+    if scene.missed:
+        yield _finding(scene, ESTABLISHED)
 
 
-def _advice(gone: Exit) -> str:
+def a_failure(scene: Scene) -> Iterator[Finding]:
+    """A small program that failed; whether the server needed it is not known."""
+    if scene.deaths and not scene.missed:
+        yield _finding(scene, SUPPORTED)
+
+
+def _finding(scene: Scene, verdict: str) -> Finding:
+    gone = scene.deaths[0]
+    waiting = scene.waiters_for((gone.id.pid,))
+    return Finding(
+        id="rank_died" if scene.is_rank(gone) else "process_died",
+        title=f"{of_exit(gone)} {exit_words(gone)}",
+        verdict=verdict,
+        pids=(gone.id.pid, *waiting),
+        evidence=(
+            _when(gone, scene.bundle.at),
+            *_words(scene, gone),
+            *(_other(other, gone) for other in scene.deaths[1:5]),
+            *(f"{scene.name(pid)} still waits" for pid in waiting[:4]),
+        ),
+        advice=(_advice(scene, gone),),
+    )
+
+
+def _when(gone: Exit, seen_at: float) -> str:
+    ago = f" {length(seen_at - gone.at)} before this was seen" if gone.at < seen_at else ""
+    return f"process {gone.id.pid} ({gone.name or 'unnamed'}) ended{ago}"
+
+
+def _words(scene: Scene, gone: Exit) -> list[str]:
+    """The first error of all, and the last words of whoever ended."""
+    error = first_error(scene.bundle)
+    said = last_words(scene.bundle, gone.id.pid, gone.label)
+    quoted = [f"first error in the log: {error.message}"] if error else []
+    quoted += [f"its last words: {said}"] if said and not (error and error.message == said) else []
+    return [quotes.shortened(words) for words in quoted]
+
+
+def _other(other: Exit, cause: Exit) -> str:
+    when = "later" if other.at >= cause.at else "ended with it"
+    return f"{when}, {of_exit(other)} {exit_words(other)}"
+
+
+def _advice(scene: Scene, gone: Exit) -> str:
     if gone.oom:
         return "Give the server more memory, or let it need less: fewer workers, a smaller model, a smaller cache."
-    if gone.signal in _CRASHES:
-        return "Start it again with PYTHONFAULTHANDLER=1 to see where it crashed, and look for a core file."
+    if was_asked(gone) or (gone.clean and _was_at_work(scene)):
+        return "Somebody or something asked it to end: a supervisor, `kill`, a closed terminal."
     if gone.signal is not None:
-        return "Find out who sent the signal: the out-of-memory killer (dmesg), an orchestrator's probe, a person."
+        return _by_signal(gone.signal)
     if gone.clean:
         return "It ended as if its work were done: check that the command starts a server and not a one-off task."
-    return "Read the first error; what other processes print afterwards follows from it."
+    return _read(scene)
+
+
+def _by_signal(signal: int) -> str:
+    if signal in CRASHES:
+        return "Start it again with PYTHONFAULTHANDLER=1 to see where it crashed, and look for a core file."
+    if signal == Signals.SIGKILL:
+        return "Find out who sent the signal: the out-of-memory killer (dmesg), an orchestrator's probe, a person."
+    return "Find out who sent the signal: a person, a script, another process of the server."
+
+
+def _was_at_work(scene: Scene) -> bool:
+    """Whether a clean end was no end of a task: the server served, or its ranks were ended with it."""
+    return scene.bundle.phase is Phase.SERVING or any(map(was_asked, scene.deaths))
+
+
+def _read(scene: Scene) -> str:
+    if first_error(scene.bundle):
+        return "Read the first error; what other processes print afterwards follows from it."
+    if is_silent(scene.bundle):
+        return "It printed nothing; run its command by itself to see."
+    return "No line of the log names an error; read its last lines, and run its command by itself to see more."

@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 from firstlight.core.bundle import OpenFile
 from firstlight.core.gap import Gap
+from firstlight.core.process import Exit
 from firstlight.core.report import Finding
+from firstlight.core.vocabulary import Role
 from firstlight.core.words import exit_words
 from firstlight.diagnose.findings import quotes
 from firstlight.diagnose.findings.quotes import ESTABLISHED, SUPPORTED
@@ -13,6 +15,9 @@ from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
+
+ENDED_TOLD = 4
+_BUILDERS = {Role.COMPILER, Role.HELPER}
 
 
 def dead_peer(scene: Scene) -> Iterator[Finding]:
@@ -32,10 +37,16 @@ def dead_peer(scene: Scene) -> Iterator[Finding]:
                 f"process {one.pid} blocks in {quotes.call(one.thread)}",
                 *(_other_end(file) for file in files[:4]),
                 quotes.stack(one),
-                *(f"{of_exit(gone)} {exit_words(gone)}" for gone in scene.ended if not gone.clean),
+                *(f"ended before: {of_exit(gone)} {exit_words(gone)}" for gone in _may_have_been_it(scene)),
             ),
             advice=("Find the process that was to send: it has ended, or was never given its end.",),
         )
+
+
+def _may_have_been_it(scene: Scene) -> tuple[Exit, ...]:
+    """Whoever ended and may have held the other end: those that are missed, then the last to end."""
+    others = (gone for gone in reversed(scene.ended) if gone not in scene.deaths and gone.role not in _BUILDERS)
+    return (*scene.deaths, *others)[:ENDED_TOLD]
 
 
 def _reads_for_good(one: Standing) -> bool:

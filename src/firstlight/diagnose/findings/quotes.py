@@ -1,12 +1,18 @@
 """How findings quote what they rest on. Pure."""
 
-from firstlight.core.bundle import ThreadLook
+from collections.abc import Iterable
+
+from firstlight.core.bundle import Frame, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.words import printable
 from firstlight.diagnose import frames
 from firstlight.diagnose.standing import Standing
 
 ESTABLISHED = "established"
 SUPPORTED = "supported"
+QUOTE_MAX = 160
+"""Characters of one line of evidence: it is read in a terminal, among others."""
+_CODE_MAX = 60
 
 
 def call(thread: ThreadLook | None) -> str:
@@ -16,9 +22,26 @@ def call(thread: ThreadLook | None) -> str:
     return thread.syscall
 
 
+def shortened(text: str) -> str:
+    """A line of evidence that may come from anywhere, no longer than such lines should be."""
+    return printable(text.strip(), QUOTE_MAX)
+
+
 def stack(one: Standing) -> str:
     """Where a process stands, as one line of its stack, with the source text where it was read."""
     if one.place is None:
         return f"process {one.pid}: no Python stack was seen"
-    quoted = (f"{frames.shown(frame)}{f': {frame.code}' if frame.code else ''}" for frame in one.place.frames)
-    return f"process {one.pid}: {' < '.join(quoted)}"
+    return chain(f"process {one.pid}: ", one.place.frames)
+
+
+def chain(begin: str, of: Iterable[Frame]) -> str:
+    """Frames, innermost first, as far as a line of evidence goes; source text gives way to further callers last."""
+    line = begin
+    for at, frame in enumerate(of):
+        joined = f"{line}{' < ' if at else ''}{frames.shown(frame)}"
+        quoted = f"{joined}: {printable(frame.code, _CODE_MAX)}" if frame.code else joined
+        fits = next((one for one in (quoted, joined) if len(one) <= QUOTE_MAX), None)
+        if fits is None:
+            return line if at else shortened(joined)
+        line = fits
+    return line

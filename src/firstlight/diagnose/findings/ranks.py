@@ -8,7 +8,6 @@ from firstlight.diagnose.findings.quotes import SUPPORTED
 from firstlight.diagnose.names import numbers
 from firstlight.diagnose.ranks import Group, minority
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.standing import Standing
 
 
 def elsewhere(scene: Scene) -> Iterator[Finding]:
@@ -19,9 +18,10 @@ def elsewhere(scene: Scene) -> Iterator[Finding]:
     waiting = [group for group in scene.groups if group.together and not group.first.stopped]
     met = [one for group in waiting for one in group.members]
     missing = scene.names.all([one.pid for one in suspects])
+    verb = "waits" if len(met) == 1 else "wait"
     yield Finding(
         id="rank_elsewhere",
-        title=f"{len(met)} of {len(met) + len(suspects)} ranks wait for {missing}, which never came",
+        title=f"{len(met)} of {len(met) + len(suspects)} ranks {verb} for {missing}, which never came",
         verdict=SUPPORTED,
         pids=tuple(one.pid for one in suspects),
         evidence=(*map(_group, waiting[:3]), *map(quotes.stack, suspects[:4])),
@@ -32,8 +32,4 @@ def elsewhere(scene: Scene) -> Iterator[Finding]:
 def _group(group: Group) -> str:
     ranks = [one.rank for one in group.members if one.rank >= 0]
     who = numbers(ranks) if len(ranks) == len(group.members) else f"{len(group.members)} processes"
-    return f"{who}: {_where(group.first)}"
-
-
-def _where(one: Standing) -> str:
-    return quotes.stack(one).partition(": ")[2]
+    return quotes.chain(f"{who}: ", group.first.place.frames) if group.first.place else f"{who}: no Python stack"

@@ -36,9 +36,7 @@ def _futex(thread: ThreadLook) -> str:
 
 def _thread(thread: ThreadLook) -> str:
     stack = () if isinstance(thread.stack, Gap) else frames.telling(thread.stack)
-    return f"thread {thread.tid} ({thread.name}): " + " < ".join(
-        f"{frames.shown(frame)}{f': {frame.code}' if frame.code else ''}" for frame in stack[:4]
-    )
+    return quotes.chain(f"thread {thread.tid} ({thread.name}): ", stack[:4])
 
 
 def holds_the_gil(scene: Scene) -> Iterator[Finding]:
@@ -54,8 +52,20 @@ def holds_the_gil(scene: Scene) -> Iterator[Finding]:
                     _thread(thread),
                     f"thread {thread.tid} sits in {quotes.call(thread)}, state {thread.state}",
                 ),
-                advice=("The native code that it calls should release the GIL around its wait.",),
+                advice=(_release(thread, one.pid),),
             )
+
+
+def _release(thread: ThreadLook, pid: int) -> str:
+    if isinstance(thread.stack, Gap) or not thread.stack:
+        return f"Find the code that waits with the interpreter lock (GIL): py-spy dump --native --pid {pid}"
+    leaf = thread.stack[0]
+    package = frames.package(leaf)
+    place = f"{frames.shown(leaf)}{f' of {package}' if package else ''}"
+    return (
+        f"The native code called in {place} waits without releasing the interpreter lock (GIL); report it to the "
+        f"authors of {package or 'that file'}."
+    )
 
 
 def _blocks_with_gil(thread: ThreadLook) -> bool:
