@@ -18,12 +18,12 @@ def headline(
 ) -> str:
     """The verdict in one sentence."""
     if scene.missed:
-        return _after_death(scene)
+        return _after_death(scene, findings)
     moving = "" if stalled or _explained(scene, findings) else _moving(scene)
     if moving:
         return f"still moving in {scene.bundle.phase.value}: {moving}"
     if scene.deaths and findings[0].pids[0] == scene.deaths[0].id.pid:
-        return _after_death(scene)
+        return _after_death(scene, findings)
     begin = _beginning(scene)
     if suspect is None:
         return f"{begin}: none of its processes could be seen"
@@ -57,7 +57,7 @@ def _beginning(scene: Scene) -> str:
     return f"stalled in {scene.bundle.phase.value}{since}"
 
 
-def _after_death(scene: Scene) -> str:
+def _after_death(scene: Scene, findings: tuple[Finding, ...]) -> str:
     gone = scene.deaths[0]
     left = _left(scene)
     more = len(scene.deaths) - 1
@@ -66,7 +66,8 @@ def _after_death(scene: Scene) -> str:
     if not left:
         ended = scene.root is None or scene.root in {one.id for one in scene.ended}
         return f"the server ended: {said}" if ended else said
-    return f"{said}{_waiting(scene, (gone.id.pid,)) or _still_there(scene)}"
+    bereft = "".join(f"; {finding.title}" for finding in findings if finding.id == "dead_pipe_peer")
+    return f"{said}{_waiting(scene, (gone.id.pid,)) or bereft or _still_there(scene)}"
 
 
 def _waiting(scene: Scene, pids: tuple[int, ...]) -> str:
@@ -78,7 +79,8 @@ def _waiting(scene: Scene, pids: tuple[int, ...]) -> str:
 
 def _left(scene: Scene) -> list[int]:
     """Who is still there; a resource tracker, which outlives everybody, does not count."""
-    return [one.id.pid for one in scene.alive if one.role is not Role.HELPER]
+    left = (one for one in scene.alive if one.role is not Role.HELPER)
+    return [one.id.pid for one in sorted(left, key=lambda one: one.rank)]
 
 
 def _still_there(scene: Scene) -> str:

@@ -52,7 +52,8 @@ class Scene(NamedTuple):
         while True:
             more = {one.pid for one in patient if one.pid not in reached and reached & set(one.wait.pids)}
             if not more:
-                return tuple(one.pid for one in self.standings if one.pid in reached and one.pid not in pids)
+                waiting = (one for one in self.standings if one.pid in reached and one.pid not in pids)
+                return tuple(one.pid for one in sorted(waiting, key=lambda one: one.rank))
             reached |= more
 
 

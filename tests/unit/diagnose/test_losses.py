@@ -129,6 +129,16 @@ def test_a_parent_that_waits_for_a_child_that_went_without_a_word_is_named_with_
         assert statement.headline.startswith("stalled in weights for 24 s: serve (pid 100) waits to read from a pipe")
 
 
+def test_who_was_left_waiting_by_a_rank_that_went_is_in_the_headline() -> None:
+    reads = thread(100, stack("main /app/front.py:12"), call="read(0x3, 0x0)", fds=(3,))
+    own = OpenFile(fd=3, kind="pipe", target="pipe:[9]", peers=(100,))
+    waits = process(100, reads, name="serve", files=(own,), started=1000)
+    assert state(twice(waits, exits=(worker(0, 90, code=0),))).headline == (
+        "in weights, worker rank 0 (pid 110) exited with code 0; "
+        "serve (pid 100) waits for data that nobody is left to send"
+    )
+
+
 def orderly(*exits: Exit, phase: Phase = Phase.SERVING) -> Statement:
     return state(bundle(exits=exits, phase=phase), root=ROOT)
 
@@ -179,6 +189,14 @@ def test_nobody_blames_the_out_of_memory_killer_for_a_signal_that_asks() -> None
         assert orderly(worker(0, 500, signal=signal)).findings[0].advice == (ASKED,)
     assert "out-of-memory killer" in orderly(worker(0, 500, signal=Signals.SIGKILL)).findings[0].advice[0]
     assert "out-of-memory" not in orderly(worker(0, 500, signal=Signals.SIGUSR1)).findings[0].advice[0]
+
+
+def test_a_rank_that_ended_well_is_asked_why_and_a_server_whether_it_is_one() -> None:
+    served_by = look(living())
+    rank = state(bundle(served_by, exits=(worker(0, 90, code=0),)), root=ROOT).findings[0]
+    assert "while others still need it" in rank.advice[0]
+    server = state(bundle(exits=(root(90, code=0),), phase=Phase.SPAWN), root=ROOT).findings[0]
+    assert "check that the command starts a server" in server.advice[0]
 
 
 def test_what_to_read_depends_on_what_was_printed() -> None:

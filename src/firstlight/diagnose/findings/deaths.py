@@ -72,6 +72,8 @@ def _advice(scene: Scene, gone: Exit) -> str:
         return "Somebody or something asked it to end: a supervisor, `kill`, a closed terminal."
     if gone.signal is not None:
         return _by_signal(gone.signal)
+    if gone.clean and gone.id != scene.root and scene.alive:
+        return "It ended as if its work were done while others still need it: find out why it left its work."
     if gone.clean:
         return "It ended as if its work were done: check that the command starts a server and not a one-off task."
     return _read(scene)

@@ -64,7 +64,7 @@ def _is_left_alone(file: OpenFile, pid: int) -> bool:
 
 def _other_end(file: OpenFile) -> str:
     holder = "this process alone" if file.peers else "nobody"
-    limit = f" that could be seen ({file.unseen} could not be searched)" if file.unseen else ""
+    limit = f", as far as could be seen ({file.unseen} could not be searched)" if file.unseen else ""
     return f"the other end of descriptor {file.fd} ({file.target}) is held by {holder}{limit}"
 
 
