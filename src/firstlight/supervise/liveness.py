@@ -268,7 +268,7 @@ class Liveness:
             return Motion.QUIET, wording.quiet(facts) if facts.expecting else wording.idle()
         if facts.cpu_only_for_s >= self._thresholds.cpu_only_s and facts.expecting:
             return Motion.SLOW, wording.computing(facts) if facts.busy else wording.changing_stacks()
-        return Motion.MOVING, wording.moving(self._activity)
+        return Motion.MOVING, wording.moving(self._activity, facts)
 
 
 def _blind(measurement: Measurement) -> bool:

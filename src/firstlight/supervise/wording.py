@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Signal
+from firstlight.core.words import size
 from firstlight.supervise.activity import Activity, ProcessMotion
 from firstlight.supervise.suspicion import Facts, Suspicion
 
@@ -27,17 +28,28 @@ _TELLING = (
 """Signals in the order in which they tell most."""
 _TOLD = 2
 _RATES = {
-    Signal.READ: ("reads", "read_bytes_s"),
-    Signal.WRITE: ("writes", "write_bytes_s"),
-    Signal.SOCKET: ("sends and receives", "socket_bytes_s"),
-    Signal.MEMORY: ("grows by", "growth_bytes_s"),
+    Signal.READ: ("reads", "has read", "read_bytes_s"),
+    Signal.WRITE: ("writes", "has written", "write_bytes_s"),
+    Signal.SOCKET: ("sends and receives", "has sent or received", "socket_bytes_s"),
+    Signal.MEMORY: ("grows by", "has grown", "growth_bytes_s"),
 }
+_TELLING_RATE = 1000
+"""Bytes per second. A rate below this has dropped since the signal, or its bytes are counted elsewhere (mapped files
+are fetched, not read), so it would belie it.
+"""
 
 
-def moving(activity: Activity) -> str:
+def moving(activity: Activity, facts: Facts) -> str:
     """What moves, the most telling signals first."""
     told = [_one_signal(signal, activity) for signal in _TELLING if signal in activity.signals]
-    return ", ".join(told[:_TOLD]) or "a signal was measured a moment ago"
+    return ", ".join(told[:_TOLD]) or _nothing_now(facts)
+
+
+def _nothing_now(facts: Facts) -> str:
+    """No signal in the window, and none is missed yet."""
+    if not facts.processes or facts.now <= 0:
+        return "no sample yet"
+    return f"the last sign of progress was {facts.quiet_s:.0f} s ago"
 
 
 def computing(facts: Facts) -> str:
@@ -60,7 +72,7 @@ def quiet(facts: Facts) -> str:
 
 def idle() -> str:
     """A server that has nothing to do."""
-    return "serving, and no request is in flight"
+    return "idle, no request is in flight"
 
 
 def stalled(suspicion: Suspicion, facts: Facts, lost: Sequence[Exit]) -> str:
@@ -98,9 +110,9 @@ def _one_signal(signal: Signal, activity: Activity) -> str:
         )
     if signal not in _RATES:
         return f"{signal} ({_names(p.name for p in doers)})"
-    verb, field = _RATES[signal]
+    now, before, field = _RATES[signal]
     rate, name = max((getattr(process, field), process.name) for process in doers)
-    return f"{name} {verb} {_bytes(rate)}/s"
+    return f"{name} {now} {size(rate)}/s" if rate >= _TELLING_RATE else f"{name} {before}"
 
 
 def _heartbeat(facts: Facts) -> str:
@@ -127,11 +139,3 @@ def _names(names: Iterable[str]) -> str:
 
 def _percent(cores: float) -> str:
     return f"{cores:.0%}".replace("%", " %")
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"

@@ -16,23 +16,39 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
+from firstlight.attempt import Options
 from firstlight.cli.screen import make_screen
 from firstlight.cli.screen import outlet as outlets
 from firstlight.cli.screen.draw import draw
 from firstlight.cli.screen.jsonlines import JsonScreen
-from firstlight.cli.screen.live import LiveScreen
+from firstlight.cli.screen.live import ENDING_NOW, LiveScreen
 from firstlight.cli.screen.outlet import Outlet
+from firstlight.cli.screen.phasenews import PhaseNews
 from firstlight.cli.screen.plain import HEARTBEAT_S, PlainScreen, heartbeat
+from firstlight.cli.screen.sentences import sentence
 from firstlight.clock import HandClock
-from firstlight.core.events import Event, LogSeen, MotionChanged, Verdict, read_event
+from firstlight.core.events import (
+    Event,
+    LogSeen,
+    MotionChanged,
+    PhaseBegan,
+    PhaseEnded,
+    ProcessGone,
+    Stopped,
+    Stopping,
+    Verdict,
+    read_event,
+)
+from firstlight.core.process import Exit, ProcessId
+from firstlight.core.report import Report
 from firstlight.core.view import LiveView
-from firstlight.core.vocabulary import Motion, Phase
+from firstlight.core.vocabulary import Motion, Outcome, Phase
 
 PLAIN = """\
 [    0.0 s] started vllm as process 7, expected at http://127.0.0.1:8000; its log and journal are in /state/runs/r
 [    1.0 s] import began
 [    9.0 s] import took 8.0 s
-[   10.0 s] weights began
+[   10.0 s] weights began in Worker_TP0
 [   13.0 s] quiet in weights: nothing moves
 [   16.0 s] │ ERROR �[2J it broke
 [   21.0 s] weights took 11 s in 2 processes
@@ -42,9 +58,14 @@ PLAIN = """\
 [   71.0 s] gap: GPU work: not installed (install it)
 [   80.0 s] stalled in weights: rank 1 is gone
 [   85.0 s] looked at every process in 1.2 s, because quiet for 12 s; written to /state/runs/r/bundle-1.json
-[   88.0 s] ending the server: stalled
-[   89.0 s] the server has ended; 9 processes were asked, 1 had to be killed, nothing is left of it
+[   88.0 s] it has stalled; ending the server
+[   89.0 s] the server has ended; 9 processes were asked, 1 had to be killed, no process, \
+port or shared memory of it is left
 """
+
+
+def drawn(view: LiveView, width: int = 100, height: int = 30, ending: str = "") -> list[str]:
+    return ["".join(piece.text for piece in line) for line in draw(view, width, height, ending=ending)]
 
 
 class Page:
@@ -110,7 +131,42 @@ class TestPlain:
 
     def test_the_heartbeat_says_how_long_nothing_does(self, view: LiveView) -> None:
         quiet = msgspec.structs.replace(view, motion=Motion.QUIET, quiet_s=9.0, counter=None)
-        assert heartbeat(quiet) == "weights, quiet for 9.0 s; 12 s is usual here"
+        assert heartbeat(quiet) == "weights, quiet for 9.0 s, looking closer after 12 s"
+        longer = msgspec.structs.replace(quiet, quiet_s=14.0)
+        assert heartbeat(longer) == "weights, quiet for 14 s"
+        assert heartbeat(msgspec.structs.replace(longer, looking=True)) == "weights, quiet for 14 s, looking closer"
+        assert heartbeat(msgspec.structs.replace(longer, motion=Motion.STALLED)) == "weights, stalled for 14 s"
+
+    @pytest.mark.parametrize(
+        ("in_flight", "words"),
+        [(0, "serving, idle"), (1, "serving, 1 request in flight"), (2, "serving, 2 requests in flight")],
+    )
+    def test_a_server_that_serves_is_idle_or_has_requests(self, view: LiveView, in_flight: int, words: str) -> None:
+        for motion in (Motion.MOVING, Motion.QUIET):
+            serving = msgspec.structs.replace(
+                view, phase=Phase.SERVING, motion=motion, quiet_s=40.0, counter=None, in_flight=in_flight
+            )
+            assert heartbeat(serving) == words
+            assert drawn(serving)[3] == f"  {words}" + ("  reads 96 MB/s" if in_flight else "")
+
+    def test_a_stay_in_the_foreground_says_how_to_end_it(self, report: Report, out: Page, results: Page) -> None:
+        serving = msgspec.structs.replace(report, outcome=Outcome.SERVING)
+        screen = PlainScreen(out.outlet, results.outlet)
+        screen.event(Verdict(at=0, t=1, report=report))
+        assert out.text() == ""
+        screen.event(Verdict(at=0, t=2, report=serving))
+        assert out.text() == "[    2.0 s] Ctrl-C ends the server and firstlight\n"
+        screen.event(Verdict(at=0, t=3, report=msgspec.structs.replace(serving, attached=True)))
+        assert out.lines()[-1] == "[    3.0 s] Ctrl-C ends the watching; the server goes on"
+
+    def test_what_ends_or_is_left_running_gets_no_such_advice(self, report: Report, out: Page, results: Page) -> None:
+        serving = msgspec.structs.replace(report, outcome=Outcome.SERVING)
+        kept = msgspec.structs.replace(serving, next_steps=("The server runs on",))
+        screen = PlainScreen(out.outlet, results.outlet)
+        screen.event(Verdict(at=0, t=1, report=kept))
+        screen.event(Stopping(at=0, t=2, why="serving"))
+        screen.event(Verdict(at=0, t=3, report=serving))
+        assert "Ctrl-C" not in out.text()
 
     def test_a_server_full_of_errors_does_not_fill_the_screen(self, out: Page, results: Page) -> None:
         screen = PlainScreen(out.outlet, results.outlet)
@@ -287,6 +343,22 @@ class TestLive:
         assert not any("quiet in weights" in line for line in shown)
         assert results.text().startswith("STALLED  ")
 
+    def test_while_the_server_is_being_ended_it_says_so_and_how_to_hurry(
+        self, terminal: Terminal, view: LiveView, results: Page
+    ) -> None:
+        screen = LiveScreen(HandClock(), terminal.outlet, results.outlet)
+        screen.tick(view)
+        screen.event(Stopping(at=0, t=1, why="interrupted"))
+        shown = terminal.shown()
+        assert any("interrupted; ending the server" in line for line in shown)
+        assert any(ENDING_NOW in line for line in shown)
+        screen.event(Stopped(at=0, t=2, asked=1, killed=0, left=()))
+        assert not any(ENDING_NOW in line for line in terminal.shown())
+        screen.close()
+
+    def test_the_grace_it_speaks_of_is_the_grace_there_is(self) -> None:
+        assert f"up to {Options().grace_s:g} s" in ENDING_NOW
+
     def test_faster_ticks_are_not_drawn(self, terminal: Terminal, view: LiveView, results: Page) -> None:
         clock = HandClock()
         screen = LiveScreen(clock, terminal.outlet, results.outlet)
@@ -337,8 +409,41 @@ class TestDrawing:
 
     def test_the_quiet_timer_counts_towards_the_threshold(self, view: LiveView) -> None:
         quiet = msgspec.structs.replace(view, motion=Motion.QUIET, quiet_s=9.0, looking=True)
-        text = "\n".join("".join(piece.text for piece in line) for line in draw(quiet, 100, 30))
-        assert "quiet 9.0 s of 12 s  looking closer" in text
+        assert "  quiet in weights, looking closer  reads 96 MB/s" in drawn(quiet)
+
+    def test_a_stall_says_how_long_it_has_lasted(self, view: LiveView) -> None:
+        stalled = msgspec.structs.replace(view, motion=Motion.STALLED, quiet_s=21.0, why="nothing moves")
+        assert "  stalled for 21 s in weights  nothing moves" in drawn(stalled)
+
+    @pytest.mark.parametrize("width", range(80, 130, 7))
+    def test_no_word_is_cut(self, view: LiveView, width: int) -> None:
+        why = "Worker_TP0 and 7 more computed for a long while, and nothing that anybody could see came of it " * 3
+        long = msgspec.structs.replace(view, why=why, last_log="Loading safetensors checkpoint shards " * 9)
+        lines = drawn(long, width)
+        words = {*why.split(), *long.last_log.split(), "log"}
+        cut = [line for line in lines if line.endswith("…")]
+        assert len(cut) == 2
+        assert all(word in words for line in cut for word in line.removesuffix("…").split())
+
+    @pytest.mark.parametrize("width", [30, 40, 50, 60, 69])
+    def test_a_narrow_table_has_fewer_columns_and_none_that_is_cut(self, view: LiveView, width: int) -> None:
+        lines = drawn(view, width)
+        heading = next(line for line in lines if line.startswith("process"))
+        rows = [line for line in lines if line.startswith("Worker_TP")]
+        assert heading.split()[0] == "process"
+        assert {"state", "CPU"} <= set(heading.split())
+        assert len(rows) == 8
+        assert all(len(line) <= width and "…" not in line and "97 %" in line for line in rows)
+
+    @pytest.mark.parametrize("height", range(1, 12))
+    def test_the_smallest_screen_says_where_it_is_and_whether_it_moves(self, view: LiveView, height: int) -> None:
+        lines = drawn(view, 40, height)
+        assert len(lines) <= height
+        assert any("moving in weights" in line for line in lines)
+
+    def test_while_it_is_being_ended_the_view_says_so(self, view: LiveView) -> None:
+        for height in (1, 5, 30):
+            assert any("ending it" in line for line in drawn(view, 100, height, ending="ending it"))
 
     def test_a_gpu_column_only_where_there_is_one(self, view: LiveView) -> None:
         def heading(rows: tuple[object, ...]) -> str:
@@ -381,3 +486,48 @@ class TestChoice:
 def test_the_recorded_start_has_every_kind_of_event(stream: list[Event]) -> None:
     assert {type(event) for event in stream} == set(typing.get_args(Event))
     assert isinstance(stream[-1], Verdict)
+
+
+class TestSentences:
+    def test_every_reason_to_end_a_server_is_words(self) -> None:
+        said = {sentence(Stopping(at=0, t=0, why=str(outcome))) for outcome in Outcome}
+        assert len(said) == len(Outcome)
+        assert not any("_" in line or line.startswith("ending the server:") for line in said)
+
+    def test_one_process_is_not_several(self) -> None:
+        line = sentence(Stopped(at=0, t=0, asked=1, killed=0, left=()))
+        assert line == "the server has ended; 1 process was asked, no process, port or shared memory of it is left"
+
+    def test_a_rank_is_told_once(self) -> None:
+        gone = Exit(id=ProcessId(pid=9, started=1), name="p", label="worker rank=0", at=0, code=1, rank=0)
+        line = sentence(ProcessGone(at=0, t=0, exit=gone))
+        assert line == "worker rank=0 (pid 9) exited with code 1"
+        other = msgspec.structs.replace(gone, label="worker rank=10")
+        assert "(rank 0, pid 9)" in sentence(ProcessGone(at=0, t=0, exit=other))
+
+    @pytest.mark.parametrize(
+        ("motion", "why", "words"),
+        [
+            (Motion.QUIET, "idle, no request is in flight", "serving, idle, no request is in flight"),
+            (Motion.MOVING, "front computes (30 % of a core)", "serving: front computes (30 % of a core)"),
+            (Motion.STALLED, "nothing moves", "stalled in serving: nothing moves"),
+        ],
+    )
+    def test_a_server_that_serves_is_not_called_quiet(self, motion: Motion, why: str, words: str) -> None:
+        event = MotionChanged(at=0, t=0, motion=motion, phase=Phase.SERVING, why=why, signals=(), quiet_s=0)
+        assert sentence(event) == words
+
+
+def test_phases_of_several_processes_say_whose_they_are() -> None:
+    news = PhaseNews()
+
+    def begins(t: float, phase: Phase, source: str) -> str:
+        return news.see(PhaseBegan(at=t, t=t, phase=phase, source=source, rank=-1, text=""))
+
+    def ends(t: float, phase: Phase, source: str) -> str:
+        return news.see(PhaseEnded(at=t, t=t, phase=phase, source=source, rank=-1, seconds=3.0))
+
+    assert begins(0, Phase.CONFIG, "APIServer") == "config began"
+    assert begins(1, Phase.WEIGHTS, "EngineCore") == "weights began in EngineCore"
+    assert ends(4, Phase.WEIGHTS, "EngineCore") == "weights took 3.0 s in EngineCore"
+    assert ends(5, Phase.CONFIG, "APIServer") == "config took 3.0 s in APIServer"

@@ -7,15 +7,21 @@ may use less than 1 % of a core.
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from firstlight.cli.screen.plain import counter_words
+from firstlight.cli.screen.plain import counter_words, requests
 from firstlight.core.log import Counter, PhaseSpan
 from firstlight.core.timeline import merged
 from firstlight.core.view import LiveView, ProcessRow
-from firstlight.core.vocabulary import Motion, Role
-from firstlight.core.words import printable, seconds, size
+from firstlight.core.vocabulary import Motion, Phase, Role
+from firstlight.core.words import counted, printable, seconds, size
 
 BAR_WIDTH_MAX = 40
+PHASE_WIDTH = 30
 ROWS_MIN = 4
+ROWS_ROOM_MIN = 3
+"""A table of less than a heading, a process and a count of the others says nothing."""
+
+SPARED = ("writes", "rank", "memory", "reads", "GPU", "phase", "pid")
+"""Columns that a narrow terminal does without, the least missed first."""
 
 STATES = {
     "R": "running",
@@ -47,49 +53,89 @@ class _Column(NamedTuple):
     right: bool
 
 
-def draw(view: LiveView, width: int, height: int) -> list[Line]:
-    """The whole view within `width` columns and `height` lines."""
-    top = [_title(view), *_phases(view, width), _motion(view)]
-    if view.counter is not None:
-        top.append(_progress(view.counter, view.eta_s))
-    bottom: list[Line] = [(Piece("log  ", "dim"), Piece(printable(view.last_log)))] if view.last_log else []
-    room = max(ROWS_MIN, height - len(top) - len(bottom) - 4)
-    lines = [*top, (), *table(view.rows, room), (), *bottom]
-    return [clip(line, width) for line in lines[:height]]
+def draw(view: LiveView, width: int, height: int, *, ending: str = "") -> list[Line]:
+    """The whole view within `width` columns and `height` lines; where that is little, what stands and where comes
+    first. `ending` says so while the server is being ended.
+    """
+    state = [clip((Piece(f"  {ending}", "bold yellow"),), width)] if ending else _motion(view, width)
+    if view.counter is not None and not ending:
+        state.append(_progress(view.counter, view.eta_s, width))
+    if height <= len(state):
+        return state[:height]
+    log: list[Line] = [(), _log(view.last_log, width)] if view.last_log else []
+    spared = height - len(state) - len(log) - 1
+    if spared < 1:
+        return [_title(view, width), *state]
+    phases = _phases(view, width)[-max(1, spared - ROWS_MIN - 1) :]
+    rows = table(view.rows, width, spared - len(phases) - 1) if spared > len(phases) + 2 else []
+    return [_title(view, width), *phases, *state, *([(), *rows] if rows else []), *log]
 
 
 def clip(line: Iterable[Piece], width: int) -> Line:
-    """The line cut to `width` columns of a terminal, wide characters counted as two."""
-    from rich.cells import cell_len, set_cell_size
-
+    """The line cut to `width` columns of a terminal, at the end of a word, with an ellipsis where something is
+    missing; wide characters count as two.
+    """
+    pieces = tuple(line)
+    if sum(_cells(piece.text) for piece in pieces) <= width:
+        return pieces
     kept: list[Piece] = []
-    left = width
-    for piece in line:
-        used = len(piece.text) if piece.text.isascii() else cell_len(piece.text)
+    left = width - 1
+    for piece in pieces:
+        used = _cells(piece.text)
         if used > left:
-            kept.append(Piece(set_cell_size(piece.text, left), piece.style))
+            kept.append(Piece(f"{_begin(piece.text, left)}…", piece.style))
             break
         kept.append(piece)
         left -= used
     return tuple(kept)
 
 
-def table(rows: Sequence[ProcessRow], room: int) -> list[Line]:
-    """A heading and one line for each process, at most `room` lines of them; what is left out is counted."""
-    if not rows:
+def _begin(text: str, width: int) -> str:
+    """As many whole words as fit, or what fits of one long word."""
+    from rich.cells import set_cell_size
+
+    cut = set_cell_size(text, width)
+    words, space, _ = cut.rpartition(" ")
+    return words.rstrip() if space and words.strip() else cut.rstrip()
+
+
+def _cells(text: str) -> int:
+    from rich.cells import cell_len
+
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def table(rows: Sequence[ProcessRow], width: int, room: int) -> list[Line]:
+    """A heading and one line for each process, at most `room` lines of them; what is left out is counted. Columns
+    that do not fit into `width` are left out whole.
+    """
+    if not rows or room < ROWS_ROOM_MIN:
         return []
     ordered = sorted(rows, key=lambda row: (_ORDER[row.role], row.rank, -row.cpu_percent, row.pid))
-    shown = ordered if len(ordered) <= room else ordered[: room - 1]
-    columns = _columns(shown)
-    widths = [max(len(column.title), *map(len, column.cells)) for column in columns]
+    shown = ordered if len(ordered) < room else ordered[: room - ROWS_ROOM_MIN + 1]
+    columns = _fitting(_columns(shown), width)
+    widths = [_width(column) for column in columns]
     lines: list[Line] = [(Piece(_aligned(columns, widths, [column.title for column in columns]), "dim"),)]
     for number, row in enumerate(shown):
         text = _aligned(columns, widths, [column.cells[number] for column in columns])
         lines.append((Piece(text, "red" if row.state in "TtZX" else ""),))
     if hidden := ordered[len(shown) :]:
         cpu = sum(row.cpu_percent for row in hidden)
-        lines.append((Piece(f"  and {len(hidden)} more processes, CPU {cpu:.0f} % together", "dim"),))
-    return lines
+        many = counted(len(hidden), "more process", "more processes")
+        lines.append((Piece(f"  and {many}, CPU {cpu:.0f} % together", "dim"),))
+    return [clip(line, width) for line in lines]
+
+
+def _fitting(columns: list[_Column], width: int) -> list[_Column]:
+    for spared in SPARED:
+        if sum(_width(column) + 2 for column in columns) - 2 <= width:
+            break
+        columns = [column for column in columns if column.title != spared]
+    return columns
+
+
+def _width(column: _Column) -> int:
+    return max(map(_cells, (column.title, *column.cells)))
 
 
 def _columns(rows: Sequence[ProcessRow]) -> list[_Column]:
@@ -112,16 +158,16 @@ def _columns(rows: Sequence[ProcessRow]) -> list[_Column]:
 
 def _aligned(columns: Sequence[_Column], widths: Sequence[int], cells: Sequence[str]) -> str:
     parts = (
-        cell.rjust(width) if column.right else cell.ljust(width)
+        " " * (width - _cells(cell)) + cell if column.right else cell + " " * (width - _cells(cell))
         for column, width, cell in zip(columns, widths, cells, strict=True)
     )
-    return "  ".join(parts)
+    return "  ".join(parts).rstrip()
 
 
-def _title(view: LiveView) -> Line:
+def _title(view: LiveView, width: int) -> Line:
     engine = f"{view.engine} {view.engine_version}".rstrip()
     where = f"  {view.url}" if view.url else ""
-    return (Piece("firstlight", "bold"), Piece(f"  {engine}{where}  {seconds(view.elapsed_s)}"))
+    return clip((Piece("firstlight", "bold"), Piece(f"  {engine}{where}  {seconds(view.elapsed_s)}")), width)
 
 
 def _phases(view: LiveView, width: int) -> list[Line]:
@@ -131,38 +177,47 @@ def _phases(view: LiveView, width: int) -> list[Line]:
         return []
     began = spans[0].began
     whole = max(view.now - began, 0.001)
-    room = max(0, min(BAR_WIDTH_MAX, width - 30))
-    return [_phase(span, view.now, began, room / whole) for span in spans]
+    room = max(0, min(BAR_WIDTH_MAX, width - PHASE_WIDTH))
+    return [clip(_phase(span, view.now, began, room / whole), width) for span in spans]
 
 
 def _phase(span: PhaseSpan, now: float, zero: float, scale: float) -> Line:
     ended = now if span.ended is None else span.ended
+    name = f"  {span.phase:<14}{seconds(ended - span.began):>12}  "
+    style = "bold" if span.ended is None else ""
+    if not scale:
+        return (Piece(f"  {span.phase} {seconds(ended - span.began)}", style),)
     before = int((span.began - zero) * scale)
     bar = "█" * max(1, round((ended - span.began) * scale))
-    style = "bold" if span.ended is None else ""
-    name = f"  {span.phase:<14}{seconds(ended - span.began):>12}  "
     return (Piece(name, style), Piece(" " * before + bar, "cyan" if span.ended is None else "blue"))
 
 
-def _motion(view: LiveView) -> Line:
-    style = MOTION_STYLE[view.motion]
-    if view.motion == Motion.MOVING:
-        words = f"{view.phase}: {printable(view.why)}" if view.why else view.phase
-        return (Piece(f"  {view.motion}  ", style), Piece(words), *_serving(view))
-    timer = f"{seconds(view.quiet_s)} of {seconds(view.threshold_s)}  "
-    looking = (Piece("looking closer  ", "bold"),) if view.looking else ()
-    return (Piece(f"  {view.motion} {timer}", style), *looking, Piece(printable(view.why)), *_serving(view))
+def _motion(view: LiveView, width: int) -> list[Line]:
+    """What the server does, and where: one line, or two where the reason is long."""
+    words = printable(view.why)
+    if view.phase == Phase.SERVING and view.motion != Motion.STALLED:
+        standing = f"serving, {requests(view.in_flight)}" if view.in_flight is not None else "serving"
+        return _wrapped(standing, "green", words if view.in_flight != 0 else "", width)
+    lasting = f" for {seconds(view.quiet_s)}" if view.motion == Motion.STALLED else ""
+    looking = ", looking closer" if view.looking else ""
+    return _wrapped(f"{view.motion}{lasting} in {view.phase}{looking}", MOTION_STYLE[view.motion], words, width)
 
 
-def _serving(view: LiveView) -> Line:
-    return (Piece(f"  {view.in_flight} requests in flight"),) if view.in_flight else ()
+def _wrapped(standing: str, style: str, why: str, width: int) -> list[Line]:
+    """The standing, then the reason: beside it where it fits, else below it."""
+    beside = (Piece(f"  {standing}", style), *((Piece(f"  {why}"),) if why else ()))
+    if not why or sum(_cells(piece.text) for piece in beside) <= width:
+        return [clip(beside, width)]
+    return [clip(beside[:1], width), clip((Piece(f"    {why}"),), width)]
 
 
-def _progress(counter: Counter, eta_s: float | None) -> Line:
-    filled = round(max(0.0, min(counter.fraction, 1.0)) * BAR_WIDTH_MAX)
-    return (
-        Piece("  "),
-        Piece("━" * filled, "green"),
-        Piece("━" * (BAR_WIDTH_MAX - filled), "dim"),
-        Piece(f"  {counter_words(counter, eta_s)}"),
-    )
+def _log(text: str, width: int) -> Line:
+    return clip((Piece("log  ", "dim"), Piece(printable(text))), width)
+
+
+def _progress(counter: Counter, eta_s: float | None, width: int) -> Line:
+    words = counter_words(counter, eta_s)
+    columns = max(0, min(BAR_WIDTH_MAX, width - len(words) - 4))
+    filled = round(max(0.0, min(counter.fraction, 1.0)) * columns)
+    bar = (Piece("  "), Piece("━" * filled, "green"), Piece("━" * (columns - filled), "dim"))
+    return clip((*bar, Piece(f"  {words}")), width)

@@ -14,15 +14,17 @@ from firstlight.cli.screen.draw import Line, draw
 from firstlight.cli.screen.outlet import Outlet
 from firstlight.cli.screen.plain import ERROR_LINES_MAX
 from firstlight.cli.screen.results import Results
-from firstlight.cli.screen.sentences import is_alarm, is_error, sentence
+from firstlight.cli.screen.sentences import is_alarm, is_error, sentence, stays
 from firstlight.clock import Clock
-from firstlight.core.events import Event, LogSeen, MotionChanged, Verdict
+from firstlight.core.events import Event, LogSeen, MotionChanged, Stopped, Stopping, Verdict
 from firstlight.core.view import LiveView
 from firstlight.core.vocabulary import Motion
 from firstlight.core.words import printable
 
 REDRAW_S = 0.9
 """The least time between two pictures; whoever ticks faster is not followed."""
+
+ENDING_NOW = "ending the server, up to 10 s; Ctrl-C now kills it at once"
 
 
 class LiveScreen:
@@ -37,22 +39,35 @@ class LiveScreen:
         self._live: Live | None = None
         self._drawn = float("-inf")
         self._error_lines = 0
+        self._view: LiveView | None = None
+        self._ending = ""
 
     def event(self, event: Event) -> None:
         if isinstance(event, Verdict):
             self._wipe()  # the report may go to the same terminal
             self._results.show(event.report)
-        elif line := self._line(event):
-            style = "bold red" if is_alarm(event) else ""
-            self._console.print(Text(f"[{event.t:7.1f} s] {line}", style), soft_wrap=True)
+            self._say(event, stays(event.report, ending=bool(self._ending)))
+        else:
+            self._say(event, self._line(event))
+        if isinstance(event, Stopping):
+            self._ending = ENDING_NOW
+            self._redraw()
+        elif isinstance(event, Stopped):
+            self._wipe()
 
     def tick(self, view: LiveView) -> None:
         if self._clock.monotonic() - self._drawn < REDRAW_S or self._out.behind:
             return  # a terminal that takes nothing (Ctrl-S) is shown the newest picture once it does again
+        self._view = view
+        self._redraw()
+
+    def _redraw(self) -> None:
+        if self._view is None:
+            return
         self._drawn = self._clock.monotonic()
         with contextlib.suppress(OSError):  # it has just been closed; what is drawn now is dropped
             self._console.size = ConsoleDimensions(*self._out.size)
-        picture = _Picture(view)
+        picture = _Picture(self._view, self._ending)
         if self._live is None:
             self._live = Live(
                 picture,
@@ -75,6 +90,11 @@ class LiveScreen:
             live.stop()
         self._out.drain()
 
+    def _say(self, event: Event, line: str) -> None:
+        if line:
+            style = "bold red" if is_alarm(event) else ""
+            self._console.print(Text(f"[{event.t:7.1f} s] {line}", style), soft_wrap=True)
+
     def _line(self, event: Event) -> str:
         if isinstance(event, LogSeen):
             self._error_lines += is_error(event)
@@ -88,11 +108,12 @@ class LiveScreen:
 class _Picture:
     """The view for rich: ready-made pieces, so that there is nothing left to lay out."""
 
-    def __init__(self, view: LiveView) -> None:
+    def __init__(self, view: LiveView, ending: str) -> None:
         self._view = view
+        self._ending = ending
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        for line in draw(self._view, options.max_width, max(1, console.height - 1)):
+        for line in draw(self._view, options.max_width, max(1, console.height - 1), ending=self._ending):
             yield from _segments(line)
             yield Segment.line()
 

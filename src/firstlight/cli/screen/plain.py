@@ -3,12 +3,12 @@
 from firstlight.cli.screen.outlet import Outlet
 from firstlight.cli.screen.phasenews import PhaseNews
 from firstlight.cli.screen.results import Results
-from firstlight.cli.screen.sentences import is_error, sentence
-from firstlight.core.events import Event, LogSeen, MotionChanged, Verdict
+from firstlight.cli.screen.sentences import is_error, sentence, stays
+from firstlight.core.events import Event, LogSeen, MotionChanged, Stopping, Verdict
 from firstlight.core.log import Counter
 from firstlight.core.view import LiveView
-from firstlight.core.vocabulary import Motion
-from firstlight.core.words import printable, seconds, size
+from firstlight.core.vocabulary import Motion, Phase
+from firstlight.core.words import counted, printable, seconds, size
 
 HEARTBEAT_S = 10.0
 ERROR_LINES_MAX = 30
@@ -24,6 +24,7 @@ class PlainScreen:
         self._results = Results(results)
         self._show_log = show_log
         self._phases = PhaseNews()
+        self._ending = False
         self._error_lines = 0
         self._calm_said = -HEARTBEAT_S
         self._next_heartbeat = HEARTBEAT_S
@@ -32,11 +33,13 @@ class PlainScreen:
         if isinstance(event, Verdict):
             self._out.drain(AFTER_THIS_S)  # both may be the same terminal
             self._results.show(event.report)
+            self._say(event.t, stays(event.report, ending=self._ending))
         elif isinstance(event, LogSeen):
             self._say(event.t, self._log_line(event))
         elif isinstance(event, MotionChanged):
             self._say(event.t, self._motion(event))
         else:
+            self._ending = self._ending or isinstance(event, Stopping)
             self._say(event.t, self._phases.see(event) or sentence(event))
 
     def tick(self, view: LiveView) -> None:
@@ -75,16 +78,35 @@ class PlainScreen:
 
 def heartbeat(view: LiveView) -> str:
     """What moves, in one line."""
-    parts = [f"{view.phase}"]
+    parts = [str(view.phase)]
     if view.counter is not None:
         parts.append(counter_words(view.counter, view.eta_s))
-    if view.motion in {Motion.MOVING, Motion.SLOW} and view.quiet_s < 2:
-        parts.append(_busy(view))
-    else:
-        parts.append(f"{view.motion} for {seconds(view.quiet_s)}; {seconds(view.threshold_s)} is usual here")
-    if view.in_flight:
-        parts.append(f"{view.in_flight} requests in flight")
+    parts.append(_standing(view))
     return ", ".join(parts)
+
+
+def _standing(view: LiveView) -> str:
+    if view.motion == Motion.STALLED:
+        return f"stalled for {seconds(view.quiet_s)}"
+    if view.phase == Phase.SERVING and view.in_flight is not None:
+        return requests(view.in_flight)
+    if view.motion in {Motion.MOVING, Motion.SLOW}:
+        return _busy(view)
+    return _quiet(view)
+
+
+def requests(in_flight: int) -> str:
+    """What a server that serves has to do."""
+    return f"{counted(in_flight, 'request')} in flight" if in_flight else "idle"
+
+
+def _quiet(view: LiveView) -> str:
+    """How long there was no sign of progress, and what follows from it."""
+    if view.looking:
+        return f"quiet for {seconds(view.quiet_s)}, looking closer"
+    if view.quiet_s > view.threshold_s:
+        return f"quiet for {seconds(view.quiet_s)}"
+    return f"quiet for {seconds(view.quiet_s)}, looking closer after {seconds(view.threshold_s)}"
 
 
 def counter_words(counter: Counter, eta_s: float | None) -> str:
@@ -100,5 +122,6 @@ def _busy(view: LiveView) -> str:
     busy = sum(row.cpu_percent >= 5 for row in view.rows)
     read = sum(row.read_bytes_s for row in view.rows)
     cpu = sum(row.cpu_percent for row in view.rows)
-    words = f"{view.motion}: {busy} of {len(view.rows)} processes busy, CPU {cpu:.0f} %"
+    many = counted(len(view.rows), "process", "processes")
+    words = f"{view.motion}: {busy} of {many} busy, CPU {cpu:.0f} %"
     return f"{words}, reads {size(read)}/s" if read >= 1000 else words

@@ -14,9 +14,20 @@ from firstlight.core.events import (
     Verifying,
 )
 from firstlight.core.process import Exit
-from firstlight.core.vocabulary import Motion, Role
-from firstlight.core.words import exit_words, gap_words, printable, seconds, who
+from firstlight.core.report import Report
+from firstlight.core.vocabulary import Motion, Outcome, Phase, Role
+from firstlight.core.words import counted, exit_words, gap_words, printable, seconds, who
 
+_ENDS = "ending the server"
+ENDING = {
+    Outcome.SERVING: f"the first token is verified; {_ENDS}",
+    Outcome.STALLED: f"it has stalled; {_ENDS}",
+    Outcome.EXITED: "the server has exited; cleaning up after it",
+    Outcome.DEADLINE: f"the deadline has passed; {_ENDS}",
+    Outcome.NOT_STARTED: "the server was not started; cleaning up",
+    Outcome.NOT_LOOKED: f"no token could be verified; {_ENDS}",
+    Outcome.INTERRUPTED: f"interrupted; {_ENDS}",
+}
 _ERROR_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
 _UNREMARKABLE = frozenset({Role.COMPILER, Role.HELPER, Role.OTHER})
 
@@ -32,7 +43,7 @@ def sentence(event: Event) -> str:
         case ProcessGone():
             line = _gone(event.exit)
         case MotionChanged():
-            line = f"{event.motion} in {event.phase}: {printable(event.why)}"
+            line = _motion(event)
         case Verifying():
             line = f"asking for a first token: {printable(event.what)}"
         case TokenVerified():
@@ -44,10 +55,25 @@ def sentence(event: Event) -> str:
         case GapNoted():
             line = f"gap: {gap_words(event.gap)}"
         case Stopping():
-            line = f"ending the server: {printable(event.why)}"
+            line = ending(event)
         case Stopped():
             line = _stopped(event)
     return line
+
+
+def ending(event: Stopping) -> str:
+    """Why the server is being ended. The event names the outcome, not who wanted it: `--once` or Ctrl-C."""
+    known = event.why in ENDING
+    return ENDING[Outcome(event.why)] if known else f"{printable(event.why)}; {_ENDS}"
+
+
+def stays(report: Report, *, ending: bool) -> str:
+    """What is said where a server goes on to serve in the foreground. Nothing where this is the end: then the server
+    was ended before, or the report says how it runs on.
+    """
+    if report.outcome != Outcome.SERVING or ending or report.next_steps:
+        return ""
+    return f"Ctrl-C ends {'the watching; the server goes on' if report.attached else 'the server and firstlight'}"
 
 
 def is_error(event: LogSeen) -> bool:
@@ -60,6 +86,13 @@ def is_alarm(event: Event) -> bool:
     if isinstance(event, MotionChanged):
         return event.motion == Motion.STALLED
     return isinstance(event, ProcessGone) or (isinstance(event, LogSeen) and is_error(event))
+
+
+def _motion(event: MotionChanged) -> str:
+    why = printable(event.why)
+    if event.phase == Phase.SERVING and event.motion != Motion.STALLED:
+        return f"{event.phase}, {why}" if event.motion == Motion.QUIET else f"{event.phase}: {why}"
+    return f"{event.motion} in {event.phase}: {why}"
 
 
 def _started(event: Started) -> str:
@@ -77,6 +110,6 @@ def _gone(exit_: Exit) -> str:
 def _stopped(event: Stopped) -> str:
     if event.left:
         return f"the server was ended, but this is left of it: {printable(', '.join(event.left))}"
-    asked = f"{event.asked} processes were asked, " if event.asked else ""
+    asked = f"{counted(event.asked, 'process was', 'processes were')} asked, " if event.asked else ""
     killed = f"{event.killed} had to be killed, " if event.killed else ""
-    return f"the server has ended; {asked}{killed}nothing is left of it"
+    return f"the server has ended; {asked}{killed}no process, port or shared memory of it is left"
