@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from firstlight.cli.bounds import PORT, SECONDS
-from firstlight.engines.table import ENGINES
+
+ENGINES = ("vllm", "sglang", "embedded", "generic")
 
 EPILOG = """\b
 Examples:

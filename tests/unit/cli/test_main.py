@@ -14,6 +14,8 @@ import pytest
 
 from firstlight import __version__
 from firstlight.cli import main
+from firstlight.cli.up import ENGINES
+from firstlight.engines import table
 from firstlight.errors import RunNotFound
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
@@ -96,6 +98,10 @@ def test_what_is_neither_a_pid_nor_a_port_is_refused(cli: Cli, target: str) -> N
     done = cli("attach", target)
     assert done.returncode == 2
     assert done.stderr.startswith("firstlight: ")
+
+
+def test_the_engines_that_can_be_named_are_those_that_are_known() -> None:
+    assert ENGINES == table.ENGINES
 
 
 def test_up_says_how_a_command_is_given(cli: Cli) -> None:
