@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from firstlight import evidence
 from firstlight.clock import Clock
 from firstlight.core.bundle import Look
+from firstlight.core.gap import Gap
 from firstlight.core.process import Process
 from firstlight.diagnose import Change, Difference, compare
 from firstlight.supervise.background import Background
@@ -33,6 +34,7 @@ class Looking:
         self._processes = processes
         self._clock = clock
         self._apart_s = apart_s
+        self.failure: Gap | None = None
         self._running: Background[TwoLooks] | None = None
         self._began = 0.0
 
@@ -47,12 +49,15 @@ class Looking:
             self._running = Background(lambda: self._look_twice(why, port), "two looks")
 
     def poll(self) -> TwoLooks | None:
-        """The pair, once it is complete. A pair that is late is abandoned."""
+        """The pair, once it is complete. A pair that is late is abandoned; why one failed is left in `failure`."""
         if self._running is None:
             return None
         result = self._running.poll()
         if result is not None or self._clock.monotonic() - self._began > TWO_LOOKS_DEADLINE_S:
             self._running = None
+        if isinstance(result, Gap):
+            self.failure = result
+            return None
         return result
 
     def _look_twice(self, why: str, port: int) -> TwoLooks:

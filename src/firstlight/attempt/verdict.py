@@ -10,7 +10,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.report import FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
-from firstlight.diagnose import state
+from firstlight.diagnose import first_loss, state
 from firstlight.supervise.watch import Watch
 
 TAIL_LINES = 20
@@ -34,6 +34,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         exits=tuple(watch.exits),
         logs=evidence.tails(watch.log.lines, watch.profile.is_error),
         gaps=watch.gaps + gaps,
+        question=question_of(watch),
     )
 
 
@@ -46,12 +47,12 @@ def report_of(
     bundle_path: str = "",
 ) -> Report:
     """The report of an attempt that ended, or paused, with `outcome`."""
-    statement = state(bundle)
+    statement = state(bundle, root=watch.target.root, stalled=outcome == Outcome.STALLED)
     looked = bool(bundle.looks)
     return Report(
         run=bundle.run,
         outcome=outcome,
-        headline=headline_of(watch, outcome) or "; ".join(filter(None, [statement.headline, port_note(watch)])),
+        headline=headline_of(watch, outcome) or statement.headline,
         server=watch.target.root.pid,
         attached=watch.attached,
         engine=bundle.engine,
@@ -132,23 +133,22 @@ def _serving(watch: Watch) -> str:
 def _exited(watch: Watch) -> str:
     """Which process went first, how, and its first error line."""
     root = next(exit_ for exit_ in watch.exits if exit_.id == watch.target.root)
-    lost = [exit_ for exit_ in watch.lost_ranks if exit_.at <= root.at]
+    first = first_loss(watch.exits, root.id, watch.started_wall) or root
     before = "while it served" if watch.serving else f"before it served, in {watch.phases.phase}"
     said = f": {watch.log.first_error.message[:300]}" if watch.log.first_error else ""
-    if not lost:
+    if first.id == root.id:
         return f"the server (pid {root.id.pid}) {exit_words(root)} {before}{said}"
-    first = lost[0]
     return (
         f"{first.label or first.name} (pid {first.id.pid}) {exit_words(first)} first, and the server with it "
         f"(pid {root.id.pid} {exit_words(root)}) {before}{said}"
     )
 
 
-def port_note(watch: Watch) -> str:
-    """What the port says while the server is stalled; empty if nothing was asked yet."""
-    first = watch.questions.first
-    if watch.serving or not (first.pending_s or first.last):
-        return ""
-    if first.pending_s >= PENDING_WORTH_TELLING_S:
-        return f"port {watch.port} is open, but a request for one token has had no answer for {first.pending_s:.0f} s"
-    return first.last.what if first.last else ""
+def question_of(watch: Watch) -> str:
+    """What came of asking the server for a token, where it is not a token; empty if nothing was asked."""
+    questions = watch.questions
+    if questions.waiting_s >= PENDING_WORTH_TELLING_S:
+        waited = f"{questions.waiting_s:.0f} s"
+        return f"port {watch.port} is open, but a request for a token has had no answer for {waited}"
+    last = questions.first.last
+    return last.what if last is not None and not watch.serving else ""

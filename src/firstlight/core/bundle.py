@@ -143,7 +143,8 @@ class Bundle(Record, kw_only=True):
     """All that was seen about one moment.
 
     `quiet_since` is the wall time of the last progress signal. `looks` holds two or more looks some seconds
-    apart, since "slow or stuck" is a difference. `command` is redacted.
+    apart, since "slow or stuck" is a difference. `command` is redacted. `question` is what came of asking
+    the server for a token, empty if nothing was asked yet or it was answered.
     """
 
     format: str = BUNDLE_FORMAT
@@ -162,6 +163,7 @@ class Bundle(Record, kw_only=True):
     exits: tuple[Exit, ...] = ()
     logs: tuple[LogTail, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    question: str = ""
 
 
 class _Header(msgspec.Struct):

@@ -28,7 +28,7 @@ def headline(
     if suspect is None:
         return f"{begin}: none of its processes could be seen"
     known = any(suspect.pid in finding.pids for finding in findings)
-    unknown = "" if known else "cause unknown; "
+    unknown = "" if known else f"{scene.bundle.question or 'cause unknown'}; "
     return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
 
 

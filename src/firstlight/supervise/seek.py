@@ -1,11 +1,16 @@
 """Seeking the first token, and later proof that tokens still come: when to ask, and what the answers mean."""
 
+from collections.abc import Sequence
+
+import msgspec
+
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.background import Background
-from firstlight.supervise.verify import Answer, AnswerKind, Asking, requests_in_flight
+from firstlight.supervise.in_flight import requests_in_flight
+from firstlight.supervise.verify import Answer, AnswerKind, Asking
 
 FIRST_TOKEN_S = 900.0
 """The first request may compile kernels for minutes (SGLang itself allows 600 s). Liveness judges long before."""
@@ -17,6 +22,9 @@ FINAL_AFTER_S = 10.0
 """An answer that no waiting will mend (a key is needed, not an LLM server) is believed once it stood this long."""
 
 FINAL_KINDS = frozenset({AnswerKind.NEEDS_KEY, AnswerKind.WRONG_MODEL, AnswerKind.NOT_OPENAI})
+
+_NO_FAILURE = frozenset({AnswerKind.TOKEN, AnswerKind.NOT_ASKED})
+"""Answers that are nothing against the server: a question that failed inside firstlight is not one."""
 
 
 class FirstToken:
@@ -44,8 +52,11 @@ class FirstToken:
             return False
         return self._clock.monotonic() - self._same_since >= FINAL_AFTER_S
 
-    def poll(self, port: int) -> Answer | None:
-        """Ask if it is time; return an answer if one has just come. `port` is 0 while nobody listens."""
+    def poll(self, port: int, hosts: Sequence[str] = ()) -> Answer | None:
+        """Ask if it is time; return an answer if one has just come.
+
+        `port` is 0 while nobody listens; `hosts` are the addresses that it is bound to, where they are known.
+        """
         now = self._clock.monotonic()
         if self._asking is None:
             if port and now >= self._next_at:
@@ -57,6 +68,7 @@ class FirstToken:
                     deadline_s=FIRST_TOKEN_S,
                     launched=self._launched,
                     clock=self._clock,
+                    hosts=hosts,
                 )
             return None
         answer = self._asking.poll()
@@ -93,6 +105,11 @@ class Completion:
                 launched=clock.monotonic(),
                 clock=clock,
             )
+
+    @property
+    def pending_s(self) -> float:
+        """How long it has been waited for; 0 once it has come."""
+        return self._asking.age_s if self._asking and not self.done else 0.0
 
     def poll(self) -> None:
         """See whether it has come; after the deadline it never will."""
@@ -164,7 +181,7 @@ class StillServing:
             if answer is not None:
                 self._canary = None
                 self._proved_at = now
-                self.failed = None if answer.kind == AnswerKind.TOKEN else answer
+                self.failed = None if answer.kind in _NO_FAILURE else answer
             return
         if not port or self._canary_s <= 0:
             return
@@ -206,17 +223,28 @@ class Questions:
         """True while the completion that is only for show is still being written."""
         return self.completion is not None and not self.completion.done
 
-    def poll(self, port: int) -> Answer | None:
-        """Ask on; gives an answer to the question for the first token when one has just come."""
+    @property
+    def waiting_s(self) -> float:
+        """How long a question of ours has been without an answer; 0 if none is out."""
+        if self._still is None:
+            return self.first.pending_s
+        return max(self._still.canary_age_s, self.completion.pending_s if self.completion else 0.0)
+
+    def poll(self, port: int, hosts: Sequence[str] = ()) -> Answer | None:
+        """Ask on; gives an answer to the question for the first token when one has just come.
+
+        `hosts` are the addresses that the port is bound to. Once one of them gave a token, all goes there.
+        """
         if self.completion is not None:
             self.completion.poll()
         if self.serving:
             return None
-        answer = self.first.poll(port)
+        answer = self.first.poll(port, hosts)
         if answer is not None and answer.kind == AnswerKind.TOKEN:
-            self._still = StillServing(self._command, self._clock, canary_s=self._canary_s)
+            command = msgspec.structs.replace(self._command, host=answer.host)
+            self._still = StillServing(command, self._clock, canary_s=self._canary_s)
             self.completion = Completion(
-                self._command, self._clock, port=port, prompt=self._prompt, max_tokens=self._max_tokens
+                command, self._clock, port=port, prompt=self._prompt, max_tokens=self._max_tokens
             )
         return answer
 
