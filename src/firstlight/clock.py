@@ -24,6 +24,10 @@ class Clock(Protocol):
         """Seconds since the machine booted, the same for every process; never jumps, and counts suspended time."""
         ...
 
+    def cpu(self) -> float:
+        """Seconds of CPU that the calling thread has used; only differences mean something."""
+        ...
+
     def sleep(self, seconds: float) -> None:
         """Wait for `seconds`."""
         ...
@@ -41,12 +45,15 @@ class SystemClock:
     def boottime(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def cpu(self) -> float:
+        return time.thread_time()
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
 class HandClock:
-    """A clock for tests: stands still until it is told to move."""
+    """A clock for tests: stands still until it is told to move. Nothing costs any CPU by it."""
 
     def __init__(self, start: float = 1000.0, wall: float = 1_700_000_000.0) -> None:
         self._now = start
@@ -60,6 +67,9 @@ class HandClock:
 
     def boottime(self) -> float:
         return self._now
+
+    def cpu(self) -> float:
+        return 0.0
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)

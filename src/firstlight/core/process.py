@@ -37,7 +37,8 @@ class ProcessSample(Record):
     `state` is the letter of /proc/PID/stat (R, S, D, T, t, Z). `cpu_s` is user plus system time of all threads
     in seconds. `read_bytes` and `write_bytes` count what passed through read and write calls (`rchar`,
     `wchar`: pipes, sockets read with read(), page cache included); `disk_read_bytes` what was fetched from
-    storage. `memory_bytes` is the resident set, `shared_bytes` its shared part.
+    storage. `memory_bytes` is the resident set, `shared_bytes` its shared part. `children_cpu_s` is the CPU time of
+    children that have ended and been waited for.
     """
 
     id: ProcessId
@@ -50,6 +51,7 @@ class ProcessSample(Record):
     read_bytes: int | Gap
     write_bytes: int | Gap
     disk_read_bytes: int | Gap
+    children_cpu_s: float = 0.0
 
 
 class Exit(Record):

@@ -5,16 +5,16 @@ now belongs to another, is left out. A file that may not be read is a gap in its
 `Measurement.gaps`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from firstlight import procfs
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId, ProcessSample
-from firstlight.core.vocabulary import GapReason
+from firstlight.core.vocabulary import GapReason, Role
 from firstlight.supervise.gpus import GpuReader, GpuSample
-from firstlight.supervise.sockets import Sockets
+from firstlight.supervise.sockets import Listening, Sockets
 
 
 class Measurement(NamedTuple):
@@ -38,7 +38,7 @@ class Sampler:
     def __init__(self, clock: Clock, *, port: int = 0, gpus: GpuReader | None = None) -> None:
         """`port` is the server's own HTTP port, whose traffic is no progress; 0 if it is not known yet."""
         self._clock = clock
-        self._sockets = Sockets(port)
+        self._sockets = Sockets(clock, port)
         self._gpus = gpus
         self._last_at: float | None = None
 
@@ -48,14 +48,14 @@ class Sampler:
         samples = {process.id: sample for process in processes if (sample := sample_of(process.id)) is not None}
         interval_s = now - self._last_at if self._last_at is not None else 0.0
         self._last_at = now
-        socket_bytes = self._sockets.bytes_by_pid((id_.pid for id_ in samples), now)
+        socket_bytes = self._sockets.bytes_by_pid([id_.pid for id_ in samples])
         gpus = self._gpus.read(now) if self._gpus is not None else ()
         gaps = _one_of_each(gap for part in (_gaps_in(samples.values()), (socket_bytes, gpus)) for gap in part)
         return Measurement(now, interval_s, samples, socket_bytes, gpus, gaps)
 
-    def listening_ports(self, processes: Iterable[Process]) -> frozenset[int]:
-        """TCP ports that these processes listen on, at most a second old; empty where it cannot be told."""
-        return self._sockets.listening((process.id.pid for process in processes), self._clock.monotonic())
+    def listening_ports(self, processes: Iterable[Process]) -> Listening:
+        """TCP ports that these processes listen on, and those of which it cannot be told; usually a second old."""
+        return self._sockets.listening([process.id.pid for process in _likeliest_first(list(processes))])
 
     def clients_of(self, port: int) -> int:
         """Connections to `port` that are not firstlight's own. From now on their traffic is no progress."""
@@ -66,6 +66,12 @@ class Sampler:
         """End the GPU reader."""
         if self._gpus is not None:
             self._gpus.close()
+
+
+def _likeliest_first(processes: Sequence[Process]) -> list[Process]:
+    """Who has probably opened a port: the process that answers HTTP, the root, then the newest."""
+    pids = {process.id.pid for process in processes}
+    return sorted(processes, key=lambda one: (one.role != Role.FRONT, one.ppid in pids, -one.id.started))
 
 
 def sample_of(id_: ProcessId) -> ProcessSample | None:
@@ -90,6 +96,7 @@ def sample_of(id_: ProcessId) -> ProcessSample | None:
         read_bytes=io if isinstance(io, Gap) else io.read_bytes,
         write_bytes=io if isinstance(io, Gap) else io.write_bytes,
         disk_read_bytes=io if isinstance(io, Gap) else io.disk_read_bytes,
+        children_cpu_s=stat.children_cpu_s,
     )
 
 

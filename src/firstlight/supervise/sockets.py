@@ -1,7 +1,7 @@
 """The TCP sockets of a server, straight from the kernel's own tables: no privilege, no packet capture.
 
 `NETLINK_SOCK_DIAG` lists every TCP socket of the network namespace with its `tcp_info` (sock_diag(7), Linux >= 4.2);
-/proc/PID/fd tells whose it is. A socket that opens and closes between two passes is not seen, and neither are unix
+`owners` finds out whose it is. A socket that opens and closes between two passes is not seen, and neither are unix
 sockets, which the kernel does not count.
 
 Left out on purpose: firstlight's own connections, and whatever runs through the server's own port. A scrape of 100 kB
@@ -11,22 +11,25 @@ of metrics every 15 s is no progress of a server that hangs.
 import os
 import socket
 import struct
-import time
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from firstlight import procfs
+from firstlight.clock import Clock, Deadline
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import GapReason
+from firstlight.supervise.owners import Owners
 
 BYTES_EVERY_S = 2.5
-LISTENING_EVERY_S = 1.0
-OWNERS_EVERY_S = 5.0
 SHARE_OF_A_CORE = 0.002
-"""A pass that took long (many sockets, many descriptors) is repeated later, so that it never costs more than this."""
-DESCRIPTORS_MAX = 4096
-"""Descriptors looked at per process; one that holds more is a proxy or leaks, and its first thousands will do."""
+"""A pass over many connections is repeated later, so that it never costs more; nor does finding owners."""
+CONNECTIONS_SAVINGS_S = 0.05
+LISTENING_EVERY_S = 1.0
+LISTENING_AT_LEAST_EVERY_S = 5.0
+LISTENERS_SHARE = 0.02
+"""Whose an open port is has to be known soon, and then need not be asked again."""
+LISTENERS_SAVINGS_S = 0.25
+"""Enough to search fifty thousand descriptors at once."""
 REPLY_WITHIN_S = 0.25
 
 _SOCK_DIAG_BY_FAMILY, _DONE, _ERROR = 20, 3, 2
@@ -51,39 +54,72 @@ class TcpSocket(NamedTuple):
     received: int
 
 
+class Listening(NamedTuple):
+    """Ports that somebody listens on: those of the processes asked about, and those of nobody knows whom.
+
+    A port is `unknown` as long as some of the processes could not be searched for its socket, or not yet. Ports that
+    certainly belong to others are in neither.
+    """
+
+    ours: frozenset[int] = frozenset()
+    unknown: frozenset[int] = frozenset()
+
+
+class _Seen(NamedTuple):
+    """A connection: in which pass it was first seen, its bytes when last counted, or first seen if not `counted`."""
+
+    in_pass: int
+    total: int
+    counted: bool
+
+
 class Sockets:
     """The TCP sockets of the processes it is asked about: bytes carried since the first call, ports, clients.
 
-    Times are monotonic seconds, given by the caller. A call before the next pass is due repeats the last answer.
+    A call before the next pass is due repeats the last answer.
     """
 
-    def __init__(self, port: int = 0) -> None:
+    def __init__(self, clock: Clock, port: int = 0) -> None:
         """`port` is the server's own HTTP port, 0 if unknown; traffic through it does not count as bytes."""
         self.port = port
-        self._owners: dict[int, int] = {}
-        self._members: frozenset[int] = frozenset()
-        self._carried: dict[int, int] = {}
+        self._clock = clock
+        self._listeners = Owners(clock, share=LISTENERS_SHARE, savings_s=LISTENERS_SAVINGS_S)
+        self._owners = Owners(clock, share=SHARE_OF_A_CORE, savings_s=CONNECTIONS_SAVINGS_S)
+        self._pass = 0
+        self._met_in: dict[int, int] = {}
+        self._seen: dict[int, _Seen] = {}
         self._totals: dict[int, int] = {}
         self._bytes: dict[int, int] | Gap = {}
         self._connections: list[TcpSocket] = []
-        self._listening: frozenset[int] = frozenset()
-        self._owners_due = self._bytes_due = self._listening_due = float("-inf")
+        self._listening = Listening()
+        self._bytes_due = self._listening_due = float("-inf")
 
-    def bytes_by_pid(self, pids: Iterable[int], now: float) -> dict[int, int] | Gap:
+    def bytes_by_pid(self, pids: Sequence[int]) -> dict[int, int] | Gap:
         """Bytes sent and received so far, by pid."""
+        now = self._clock.monotonic()
         if now >= self._bytes_due:
-            began = time.perf_counter()
-            newly_met = self._follow(pids, now)
-            self._bytes = self._count(newly_met)
-            self._bytes_due = now + max(BYTES_EVERY_S, _spent(began) / SHARE_OF_A_CORE)
+            began = self._clock.cpu()
+            try:
+                self._connections = list(tcp_sockets(_CONNECTED, self._clock))
+                self._bytes_due = now + max(BYTES_EVERY_S, self._spent(began) / SHARE_OF_A_CORE)
+                self._bytes = self._count(pids)
+            except OSError as error:
+                self._bytes_due = now + BYTES_EVERY_S
+                self._bytes = _refused(error)
         return self._bytes
 
-    def listening(self, pids: Iterable[int], now: float) -> frozenset[int]:
-        """Ports on which these processes listen; those of a process that may not be looked at are not known."""
+    def listening(self, pids: Sequence[int]) -> Listening:
+        """Ports on which these processes listen, the likeliest owner first."""
+        now = self._clock.monotonic()
         if now >= self._listening_due:
-            began = time.perf_counter()
-            self._listening = self._listeners(pids, now)
-            self._listening_due = now + max(LISTENING_EVERY_S, _spent(began) / SHARE_OF_A_CORE)
+            began = self._clock.cpu()
+            ports = _listening_ports(self._clock)
+            cost_s = self._spent(began) / LISTENERS_SHARE
+            self._listening_due = now + min(LISTENING_AT_LEAST_EVERY_S, max(LISTENING_EVERY_S, cost_s))
+            self._listeners.search(ports, pids)
+            ours = frozenset(port for inode, port in ports.items() if self._listeners.of(inode) is not None)
+            unknown = frozenset(port for inode, port in ports.items() if self._listeners.may_be_ours(inode))
+            self._listening = Listening(ours, unknown - ours)
         return self._listening
 
     def clients(self, port: int) -> int:
@@ -91,60 +127,46 @@ class Sockets:
         ours = _own_ends(self._connections)
         return sum(c.local_port == port and (c.local_port, c.remote_port) not in ours for c in self._connections)
 
-    def _follow(self, pids: Iterable[int], now: float) -> frozenset[int]:
-        """Learn whose sockets are whose, when that is due; the processes that were not known before."""
-        members = frozenset(pids)
-        newly_met = members - self._members
-        if now >= self._owners_due or newly_met:
-            began = time.perf_counter()
-            self._owners = {inode: pid for pid in sorted(members) for inode in _socket_inodes(pid)}
-            self._members = members
-            self._totals = {pid: self._totals.get(pid, 0) for pid in members}
-            self._owners_due = now + max(OWNERS_EVERY_S, _spent(began) / SHARE_OF_A_CORE)
-        return newly_met
+    def _spent(self, began: float) -> float:
+        return self._clock.cpu() - began
 
-    def _count(self, newly_met: frozenset[int]) -> dict[int, int] | Gap:
-        try:
-            self._connections = list(tcp_sockets(_CONNECTED))
-        except OSError as error:
-            return _refused(error)
+    def _count(self, pids: Sequence[int]) -> dict[int, int]:
+        self._pass += 1
+        self._met_in = {pid: self._met_in.get(pid, self._pass) for pid in pids}
+        self._totals = {pid: self._totals.get(pid, 0) for pid in pids}
         ours = _own_ends(self._connections)
-        carried: dict[int, int] = {}
-        for connection in self._connections:
-            owner = self._owners.get(connection.inode)
-            if owner is None:
-                continue
-            total = carried[connection.inode] = connection.sent + connection.received
-            if connection.local_port == self.port or (connection.local_port, connection.remote_port) in ours:
-                continue
-            # What an old connection of a newly met process carried before is no news.
-            before = self._carried.get(connection.inode, total if owner in newly_met else 0)
-            self._totals[owner] += max(0, total - before)
-        self._carried = carried
+        telling = [
+            c
+            for c in self._connections
+            if c.inode and c.local_port != self.port and (c.local_port, c.remote_port) not in ours
+        ]
+        self._owners.search((c.inode for c in telling), pids)
+        self._seen = {c.inode: self._add(c) for c in telling}
         return dict(self._totals)
 
-    def _listeners(self, pids: Iterable[int], now: float) -> frozenset[int]:
-        ports = _listening_ports()
-        if ports.keys() - self._owners.keys():
-            self._owners_due = min(self._owners_due, now)  # a stranger, or a socket opened since: look again
-        self._follow(pids, now)
-        return frozenset(port for inode, port in ports.items() if inode in self._owners)
-
-
-def _spent(began: float) -> float:
-    return time.perf_counter() - began
+    def _add(self, connection: TcpSocket) -> _Seen:
+        """Count what a connection carried since it was last counted, if its owner is known by now."""
+        total = connection.sent + connection.received
+        seen = self._seen.get(connection.inode, _Seen(self._pass, total, counted=False))
+        owner = self._owners.of(connection.inode)
+        if owner is None:
+            return seen
+        # What an old connection of a newly met process carried before is no news.
+        is_old = seen.counted or seen.in_pass <= self._met_in[owner]
+        self._totals[owner] += max(0, total - (seen.total if is_old else 0))
+        return _Seen(seen.in_pass, total, counted=True)
 
 
 def _own_ends(connections: Iterable[TcpSocket]) -> set[tuple[int, int]]:
     """Of firstlight's own connections: the ports as the other side sees them."""
-    own = set(_socket_inodes(os.getpid()))
+    own = set(procfs.sockets(os.getpid()))
     return {(c.remote_port, c.local_port) for c in connections if c.inode in own}
 
 
-def _listening_ports() -> dict[int, int]:
+def _listening_ports(clock: Clock) -> dict[int, int]:
     """The port of every listening socket by its inode; from the table in /proc where there is no sock_diag."""
     try:
-        return {listener.inode: listener.local_port for listener in tcp_sockets(_LISTENING)}
+        return {listener.inode: listener.local_port for listener in tcp_sockets(_LISTENING, clock)}
     except OSError:
         return {row.inode: row.local[1] for row in procfs.tcp_sockets() if row.state == "LISTEN"}
 
@@ -156,16 +178,7 @@ def _refused(error: OSError) -> Gap:
     return Gap(what=what, reason=GapReason.NOT_SUPPORTED, detail=f"this kernel has no sock_diag(7) for us: {error}")
 
 
-def _socket_inodes(pid: int) -> Iterator[int]:
-    try:
-        for link in islice(procfs.fds(pid), DESCRIPTORS_MAX):
-            if link.target.startswith("socket:["):
-                yield procfs.socket_inode(link.target)
-    except OSError:
-        return  # gone, or not ours to see: then its bytes are not known either, and `sampling` says so
-
-
-def tcp_sockets(states: int) -> Iterator[TcpSocket]:
+def tcp_sockets(states: int, clock: Clock) -> Iterator[TcpSocket]:
     """Every TCP socket of this network namespace in one of `states`, a mask of the kernel's state numbers.
 
     Raises:
@@ -173,10 +186,10 @@ def tcp_sockets(states: int) -> Iterator[TcpSocket]:
         OSError: the kernel has no sock_diag, or refuses it.
     """
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 4) as link:
-        ends = time.monotonic() + REPLY_WITHIN_S
+        deadline = Deadline(clock, REPLY_WITHIN_S, "the kernel's list of sockets")
         for family in (socket.AF_INET, socket.AF_INET6):
             link.send(_dump_request(family, states))
-            yield from _replies(link, ends)
+            yield from _replies(link, deadline)
 
 
 def _dump_request(family: int, states: int) -> bytes:
@@ -184,9 +197,9 @@ def _dump_request(family: int, states: int) -> bytes:
     return _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST | _DUMP, 1, 0) + body
 
 
-def _replies(link: socket.socket, ends: float) -> Iterator[TcpSocket]:
+def _replies(link: socket.socket, deadline: Deadline) -> Iterator[TcpSocket]:
     while True:
-        link.settimeout(max(0.001, ends - time.monotonic()))
+        link.settimeout(max(0.001, deadline.left))
         data = link.recv(1 << 18)
         at = 0
         while at + _HEADER.size <= len(data):

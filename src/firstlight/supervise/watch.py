@@ -24,7 +24,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.server import ServerCommand
 from firstlight.core.view import LiveView
-from firstlight.core.vocabulary import Motion, Phase, Role
+from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
 from firstlight.engines import EngineProfile
 from firstlight.supervise.capture import LogFollower
 from firstlight.supervise.exits import ExitWatch
@@ -274,13 +274,16 @@ class Watch:
     def _open_port(self) -> int:
         """The port that the server itself listens on, 0 if it does not yet. Another's port does not count.
 
+        The port that the command names also counts if nobody can tell whose it is.
         Where the command does not name one and several are open (a rendezvous store, metrics), they take turns.
         """
         listening = self._sampler.listening_ports(self.processes.values())
-        if self.command.port:
-            return self.command.port if self.command.port in listening else 0
+        if port := self.command.port:
+            note = self._gaps.add if port in listening.unknown else self._gaps.discard
+            note(_unknown_owner(port))
+            return port if port in listening.ours | listening.unknown else 0
         if not self.questions.first.pending_s:
-            ports = sorted(listening)
+            ports = sorted(listening.ours)
             self.port = ports[self._answers % len(ports)] if ports else 0
         return self.port
 
@@ -307,6 +310,14 @@ class Watch:
             in_flight=self.in_flight if isinstance(self.in_flight, int) else None,
             looking=looking,
         )
+
+
+def _unknown_owner(port: int) -> Gap:
+    return Gap(
+        what=f"who listens on port {port}",
+        reason=GapReason.NO_PERMISSION,
+        detail="not every process of the server could be searched for it; it is taken to be the server's own",
+    )
 
 
 def _is_loss(exit_: Exit) -> bool:
