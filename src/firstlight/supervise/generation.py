@@ -3,9 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from firstlight.core.clean import clean_text
 from firstlight.supervise.http_question import Reply
 
 Fields = Mapping[str, Any]
+
+
+TOKENS_MAX = 10**9
+"""No server makes as many for one question; a count beyond it makes no sense."""
 
 
 class Generated(NamedTuple):
@@ -16,11 +21,11 @@ class Generated(NamedTuple):
 
 
 class Route(NamedTuple):
-    """One way to ask for tokens."""
+    """One way to ask for tokens. `generated` gives None for a reply that is not of the route's kind at all."""
 
     path: str
     payload: Callable[[str, str, int], dict[str, object]]
-    generated: Callable[[Fields], Generated]
+    generated: Callable[[Fields], Generated | None]
 
 
 def served_models(reply: Reply) -> tuple[str, ...]:
@@ -28,7 +33,8 @@ def served_models(reply: Reply) -> tuple[str, ...]:
     entries = reply.fields.get("data")
     if reply.status != 200 or not isinstance(entries, list):
         return ()
-    return tuple(entry["id"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("id"), str))
+    names = (_text(_mapping(entry).get("id")) for entry in entries)
+    return tuple(name for name in names if name)
 
 
 def _completion(model: str, prompt: str, max_tokens: int) -> dict[str, object]:
@@ -44,19 +50,27 @@ def _sglang(_model: str, prompt: str, max_tokens: int) -> dict[str, object]:
     return {"text": prompt, "sampling_params": {"max_new_tokens": max_tokens, "temperature": 0}}
 
 
-def _completed(fields: Fields) -> Generated:
-    return _counted(_text(_first_choice(fields).get("text")), _mapping(fields.get("usage")).get("completion_tokens"))
+def _completed(fields: Fields) -> Generated | None:
+    choice = _first_choice(fields)
+    if "text" not in choice:
+        return None
+    return _counted(_text(choice["text"]), _mapping(fields.get("usage")).get("completion_tokens"))
 
 
-def _answered(fields: Fields) -> Generated:
+def _answered(fields: Fields) -> Generated | None:
     """A reasoning model's first tokens are in `reasoning_content` (or `reasoning`), its content is null."""
-    message = _mapping(_first_choice(fields).get("message"))
+    choice = _first_choice(fields)
+    if "message" not in choice:
+        return None
+    message = _mapping(choice["message"])
     texts = (_text(message.get(name)) for name in ("content", "reasoning_content", "reasoning"))
     return _counted(next(filter(None, texts), ""), _mapping(fields.get("usage")).get("completion_tokens"))
 
 
-def _sglang_generated(fields: Fields) -> Generated:
-    return _counted(_text(fields.get("text")), _mapping(fields.get("meta_info")).get("completion_tokens"))
+def _sglang_generated(fields: Fields) -> Generated | None:
+    if "text" not in fields:
+        return None
+    return _counted(_text(fields["text"]), _mapping(fields.get("meta_info")).get("completion_tokens"))
 
 
 def _first_choice(fields: Fields) -> Fields:
@@ -66,7 +80,7 @@ def _first_choice(fields: Fields) -> Fields:
 
 def _counted(text: str, tokens: object) -> Generated:
     """An empty text with a count of one is a token too: many tokens print nothing."""
-    if isinstance(tokens, int) and not isinstance(tokens, bool):
+    if isinstance(tokens, int) and not isinstance(tokens, bool) and 0 <= tokens <= TOKENS_MAX:
         return Generated(text, tokens)
     return Generated(text, 1 if text else 0)
 
@@ -76,7 +90,7 @@ def _mapping(value: object) -> Fields:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return clean_text(value) if isinstance(value, str) else ""
 
 
 ROUTES = (

@@ -7,6 +7,7 @@ byte a second is as late as one that says nothing, and a body without end is cut
 import http.client
 import json
 import socket
+from contextlib import closing
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ from firstlight.clock import Deadline
 from firstlight.core.record import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from _typeshed import WriteableBuffer
 
 BODY_BYTES_MAX = 4 * 1024 * 1024
+
+_LOOPBACK = {"0.0.0.0": ("127.0.0.1",), "::": ("::1", "127.0.0.1")}
 
 
 class Failure(StrEnum):
@@ -31,11 +34,23 @@ class Failure(StrEnum):
     NOT_HTTP = "not HTTP"
 
 
+_FAILURES: tuple[tuple[tuple[type[Exception], ...], Failure], ...] = (
+    ((ConnectionRefusedError,), Failure.REFUSED),
+    ((TimeoutError,), Failure.NO_REPLY),
+    ((ConnectionResetError, BrokenPipeError), Failure.CLOSED),
+    ((UnicodeError, http.client.InvalidURL), Failure.UNREACHABLE),
+    ((http.client.HTTPException, ValueError), Failure.NOT_HTTP),
+    ((OSError,), Failure.UNREACHABLE),
+)
+"""The first that fits counts. A name that no host can have is out of reach, everything else odd is no HTTP."""
+
+
 class Reply(Record):
-    """An HTTP reply: its status and as much of the body as was read."""
+    """An HTTP reply: its status, as much of the body as was read, and where it redirects to."""
 
     status: int
     body: bytes
+    location: str = ""
 
     @property
     def json(self) -> object:
@@ -62,7 +77,6 @@ def exchange(
     payload: "Mapping[str, object] | None" = None,
 ) -> Reply | Failure:
     """GET a path, or POST a payload to it, and read the reply before the deadline."""
-    connection = _Connection(host, port, deadline)
     headers = {"Connection": "close", "Accept": "application/json"}
     if key.isascii() and key.isprintable() and key:
         headers["Authorization"] = f"Bearer {key}"
@@ -71,21 +85,28 @@ def exchange(
         headers["Content-Type"] = "application/json"
         body = json.dumps(payload).encode()
     try:
-        connection.request("POST" if payload is not None else "GET", path, body=body, headers=headers)
-        with connection.getresponse() as response:
-            return Reply(status=response.status, body=response.read(BODY_BYTES_MAX))
-    except ConnectionRefusedError:
-        return Failure.REFUSED
-    except TimeoutError:
-        return Failure.NO_REPLY
-    except (ConnectionResetError, BrokenPipeError, http.client.IncompleteRead):
-        return Failure.CLOSED
-    except (http.client.HTTPException, ValueError):
-        return Failure.NOT_HTTP
-    except OSError:
-        return Failure.UNREACHABLE
-    finally:
-        connection.close()
+        with closing(_Connection(host, port, deadline)) as connection:
+            connection.request("POST" if payload is not None else "GET", path, body=body, headers=headers)
+            with connection.getresponse() as response:
+                where_to = response.getheader("Location", "")
+                return Reply(status=response.status, body=_body(response), location=where_to)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return next(failure for kinds, failure in _FAILURES if isinstance(error, kinds))
+
+
+def _body(response: http.client.HTTPResponse) -> bytes:
+    """As much of the body as comes before its end, its limit, or the place where it breaks off."""
+    try:
+        return response.read(BODY_BYTES_MAX)
+    except http.client.IncompleteRead as error:
+        return error.partial
+    except (ConnectionError, http.client.HTTPException, ValueError):
+        return b""
+
+
+def reachable(hosts: "Sequence[str]") -> tuple[str, ...]:
+    """Where a client reaches sockets that are bound to these addresses, each once; a wildcard is loopback."""
+    return tuple(dict.fromkeys(host for bound in hosts for host in _LOOPBACK.get(bound, (bound,)) if host))
 
 
 class _Connection(http.client.HTTPConnection):

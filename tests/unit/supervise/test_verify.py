@@ -13,12 +13,16 @@ from typing import Any
 
 import pytest
 
-from firstlight.clock import SystemClock
+from firstlight.clock import Deadline, SystemClock
+from firstlight.core import redact
 from firstlight.core.gap import Gap
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import GapReason
 from firstlight.supervise import verify
-from firstlight.supervise.verify import Answer, AnswerKind, Asking, ask, requests_in_flight
+from firstlight.supervise.answer_findings import finding_of
+from firstlight.supervise.http_question import Failure, exchange, reachable
+from firstlight.supervise.in_flight import requests_in_flight
+from firstlight.supervise.verify import Answer, AnswerKind, Asking, ask
 
 CLOCK = SystemClock()
 MODELS = {"data": [{"id": "smol"}, {"id": "other"}]}
@@ -170,12 +174,18 @@ def test_the_name_from_the_command_wins_and_the_key_is_sent(serve: Callable[[Rou
     [
         ({"choices": [{"text": ""}], "usage": {"completion_tokens": 1}}, AnswerKind.TOKEN),
         ({"choices": [{"text": "x"}]}, AnswerKind.TOKEN),
-        ({"choices": [{"text": ""}]}, AnswerKind.ERROR),
-        ({"choices": [{"text": ""}], "usage": {"completion_tokens": 0}}, AnswerKind.ERROR),
-        ({"choices": [], "usage": {"completion_tokens": True}}, AnswerKind.ERROR),
-        ({"choices": "none"}, AnswerKind.ERROR),
-        (["a", "list"], AnswerKind.ERROR),
-        ("not JSON at all", AnswerKind.ERROR),
+        ({"choices": [{"text": "x"}], "usage": {"completion_tokens": 10**30}}, AnswerKind.TOKEN),
+        ({"choices": [{"text": "x"}], "usage": {"completion_tokens": -1}}, AnswerKind.TOKEN),
+        ({"choices": [{"text": ""}]}, AnswerKind.NO_TOKEN),
+        ({"choices": [{"text": ""}], "usage": {"completion_tokens": 0}}, AnswerKind.NO_TOKEN),
+        ({"choices": [], "usage": {"completion_tokens": True}}, AnswerKind.UNREADABLE),
+        ({"choices": "none"}, AnswerKind.UNREADABLE),
+        ({"choices": {"text": [1]}, "usage": [5]}, AnswerKind.UNREADABLE),
+        ({"choices": [5]}, AnswerKind.UNREADABLE),
+        (["a", "list"], AnswerKind.UNREADABLE),
+        ("not JSON at all", AnswerKind.UNREADABLE),
+        ("[" * 200_000, AnswerKind.UNREADABLE),
+        ("", AnswerKind.UNREADABLE),
     ],
 )
 def test_what_counts_as_a_token(
@@ -298,8 +308,8 @@ def test_a_body_without_end_is_cut(raw: Callable[..., int]) -> None:
             connection.sendall(b"x" * 65536)
 
     answer = question(raw(pour), deadline_s=20.0)
-    assert answer.kind is AnswerKind.ERROR
-    assert "without a single token" in answer.what
+    assert answer.kind is AnswerKind.UNREADABLE
+    assert "is not JSON" in answer.what
 
 
 def test_503_with_the_phase_and_the_progress(serve: Callable[[Routes], LittleServer]) -> None:
@@ -370,7 +380,8 @@ def test_a_key_is_needed(serve: Callable[[Routes], LittleServer], status: int, p
     )
     assert (answer.kind, answer.status) == (AnswerKind.NEEDS_KEY, status)
     assert ("refuses the API key" if key else "wants an API key") in answer.what
-    assert "--api-key or FIRSTLIGHT_API_KEY" in answer.what
+    assert "set FIRSTLIGHT_API_KEY, or pass the key with the --api-key option" in redact.text(answer.what)
+    assert answer.said == "Unauthorized"
     assert "wrong-key" not in answer.what
 
 
@@ -399,17 +410,20 @@ def test_something_that_speaks_no_http(raw: Callable[..., int], banner: bytes) -
 
 def test_connections_that_are_closed_at_once(raw: Callable[..., int]) -> None:
     answer = question(raw(lambda connection: connection.close()))
-    assert answer.kind is AnswerKind.ERROR
+    assert answer.kind is AnswerKind.CLOSED
     assert "closes connections without an answer" in answer.what
 
 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"error": {"message": "EngineDeadError: the engine\nis dead"}}, "500: EngineDeadError: the engine is dead;"),
-        ({"detail": "broken"}, "500: broken;"),
-        ("<html>oops</html>", "500: <html>oops</html>;"),
-        ("", "answered 500;"),
+        (
+            {"error": {"message": "EngineDeadError: the engine\nis dead"}},
+            "a token: EngineDeadError: the engine is dead;",
+        ),
+        ({"detail": "broken"}, "a token: broken;"),
+        ("<html>oops</html>", "a token: <html>oops</html>;"),
+        ("", "answered 500 to a request for a token;"),
     ],
 )
 def test_the_servers_own_error(serve: Callable[[Routes], LittleServer], body: object, said: str) -> None:
@@ -435,6 +449,114 @@ def test_a_model_that_does_not_generate_says_so_itself(serve: Callable[[Routes],
     assert "does not support Completions API" in answer.what
 
 
+def test_a_redirect_is_not_followed(raw: Callable[..., int]) -> None:
+    def redirect(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://me:pw@example.org/x\r\nContent-Length: 0\r\n\r\n")
+
+    answer = question(raw(redirect))
+    assert (answer.kind, answer.status, answer.said) == (
+        AnswerKind.REDIRECTED,
+        302,
+        "Location: http://***@example.org/x",
+    )
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzzzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n{",
+    ],
+    ids=["bad chunk", "negative length", "breaks off"],
+)
+def test_a_body_that_breaks_off_is_unreadable(raw: Callable[..., int], reply: bytes) -> None:
+    def answer(connection: socket.socket) -> None:
+        connection.recv(65536)
+        connection.sendall(reply)
+
+    said = question(raw(answer))
+    assert (said.kind, said.status) == (AnswerKind.UNREADABLE, 200)
+
+
+def test_half_a_surrogate_pair_in_a_reply_comes_no_further(serve: Callable[[Routes], LittleServer]) -> None:
+    models = {"data": [{"id": "m\ud800"}]}
+    completion = {"choices": [{"text": "\udc9f Paris\ud800"}], "usage": {"completion_tokens": 1}}
+    answer = question(serve({"/v1/models": (200, models), "/v1/completions": (200, completion)}).server_port)
+    assert answer.token is not None
+    assert (answer.token.text, answer.token.model) == ("� Paris�", "m�")
+    error = question(serve({"/v1/completions": (500, {"error": "\ud800"})}).server_port)
+    assert error.said == "�"
+
+
+def test_a_prompt_that_is_not_unicode_is_asked_all_the_same(serve: Callable[[Routes], LittleServer]) -> None:
+    server = serve({"/v1/completions": (200, COMPLETION)})
+    command = ServerCommand(engine="vllm", argv=(), served_name="m\udce9")
+    answer = ask(
+        command,
+        port=server.server_port,
+        prompt="caf\udce9",
+        max_tokens=1,
+        deadline_s=5.0,
+        launched=CLOCK.monotonic(),
+        clock=CLOCK,
+    )
+    assert answer.kind is AnswerKind.TOKEN
+    assert (server.seen.payloads[0]["prompt"], server.seen.payloads[0]["model"]) == ("caf�", "m�")
+
+
+def test_what_was_generated_is_kept_only_so_far(serve: Callable[[Routes], LittleServer]) -> None:
+    completion = {"choices": [{"text": "z" * 100_000}]}
+    server = serve({"/v1/models": (200, {"data": [{"id": "m" * 9000}]}), "/v1/completions": (200, completion)})
+    answer = question(server.server_port)
+    assert answer.token is not None
+    assert (len(answer.token.text), len(answer.token.model)) == (20_000, 200)
+    assert server.seen.payloads[0]["model"] == "m" * 9000
+
+
+def test_a_server_that_listens_on_ipv6_alone_is_found() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
+        port = listener.getsockname()[1]
+        threading.Thread(target=_accept, args=(listener, _always_a_token), daemon=True).start()
+        answer = question(port)
+    assert (answer.kind, answer.host) == (AnswerKind.TOKEN, "::1")
+
+
+@pytest.mark.parametrize("hosts", [("127.0.0.7",), ("::1", "127.0.0.7"), ("no such host.", "127.0.0.7")])
+def test_the_address_that_the_socket_is_bound_to_is_asked(hosts: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.7", 0)) as listener:
+        port = listener.getsockname()[1]
+        threading.Thread(target=_accept, args=(listener, _always_a_token), daemon=True).start()
+        command = ServerCommand(engine="vllm", argv=(), port=port)
+        answer = ask(
+            command,
+            port=port,
+            prompt="Hello",
+            max_tokens=1,
+            deadline_s=5.0,
+            launched=CLOCK.monotonic(),
+            clock=CLOCK,
+            hosts=hosts,
+        )
+    assert (answer.kind, answer.host) == (AnswerKind.TOKEN, "127.0.0.7")
+
+
+def _always_a_token(connection: socket.socket) -> None:
+    connection.recv(65536)
+    body = json.dumps({**MODELS, **COMPLETION}).encode()
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def test_sockets_that_are_bound_to_all_addresses_are_reached_by_loopback() -> None:
+    assert reachable(("0.0.0.0", "10.0.0.5", "::", "10.0.0.5")) == ("127.0.0.1", "10.0.0.5", "::1")
+
+
+@pytest.mark.parametrize("host", ["a\nb", "caf\udce9", "x" * 300])
+def test_a_host_that_cannot_be_is_out_of_reach(host: str) -> None:
+    assert exchange(host, 9, "/", deadline=Deadline(CLOCK, 5.0, "test")) is Failure.UNREACHABLE
+
+
 def test_an_ipv6_address_is_named_with_brackets() -> None:
     answer = question(9, host="::1")
     assert answer.kind is AnswerKind.REFUSED
@@ -454,6 +576,26 @@ def test_a_question_in_a_thread_can_be_left_alone(raw: Callable[..., int]) -> No
     assert asking.poll() is None
     assert asking.age_s >= 0.0
     assert answered(asking).kind is AnswerKind.NO_ANSWER
+
+
+def test_a_question_that_fails_inside_firstlight_says_nothing_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a \ud800 fault")
+
+    monkeypatch.setattr(verify, "ask", fail)
+    asking = Asking(
+        ServerCommand(engine="vllm", argv=()),
+        port=9,
+        prompt="Hello",
+        max_tokens=1,
+        deadline_s=5.0,
+        launched=CLOCK.monotonic(),
+        clock=CLOCK,
+    )
+    answer = answered(asking)
+    assert answer.kind is AnswerKind.NOT_ASKED
+    assert "RuntimeError: a � fault" in answer.what
+    assert finding_of(answer, pending_s=0.0) is None
 
 
 VLLM_METRICS = """\
@@ -479,13 +621,22 @@ def gauges(serve: Callable[[Routes], LittleServer], engine: str, text: str) -> i
         ("embedded", "firstlight:num_requests_running 3\nfirstlight:num_requests_waiting 0\n", 3),
         ("generic", "llamacpp:requests_processing 1\nllamacpp:requests_deferred 1\n", 2),
         ("vllm", "vllm:num_requests_running NaN\nvllm:num_requests_waiting 0.0\n", 0),
+        ("vllm", "vllm:num_requests_running 1e308\nvllm:num_requests_running -3\nvllm:num_requests_waiting 2\n", 2),
     ],
 )
 def test_requests_in_flight(serve: Callable[[Routes], LittleServer], engine: str, text: str, count: int) -> None:
     assert gauges(serve, engine, text) == count
 
 
-@pytest.mark.parametrize("text", ["", "process_cpu_seconds_total 1.0\n", "vllm:num_requests_running many\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "process_cpu_seconds_total 1.0\n",
+        "vllm:num_requests_running many\n",
+        "vllm:num_requests_running 1e308\nvllm:num_requests_waiting 1e308\n",
+    ],
+)
 def test_no_gauge_is_a_gap_and_not_zero(serve: Callable[[Routes], LittleServer], text: str) -> None:
     seen = gauges(serve, "vllm", text)
     assert isinstance(seen, Gap)
