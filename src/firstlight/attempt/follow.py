@@ -249,6 +249,7 @@ class Attempt:
             self._ending.hurry()
         if self._clock.monotonic() >= self._next_view:
             self._next_view = self._clock.monotonic() + VIEW_EVERY_S
+            self._observer.tick(self.watch.view(self._folder.id, looking=False))
             self._write_state(outcome)
 
     # Showing

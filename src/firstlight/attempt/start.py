@@ -1,20 +1,16 @@
 """Begin an attempt: make the run, start or join the server, put the watcher together, follow it."""
 
-import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 
+from firstlight.attempt.before import first_state, not_started, port_taken
 from firstlight.attempt.follow import Attempt, Ending
-from firstlight.attempt.refusal import not_started, port_taken
 from firstlight.attempt.scene import Scene
-from firstlight.clock import Clock
 from firstlight.core import redact
 from firstlight.core.events import Started
 from firstlight.core.process import Process
 from firstlight.core.report import Report
 from firstlight.core.server import ServerCommand
-from firstlight.core.state import RunState
-from firstlight.core.vocabulary import Motion, Phase
 from firstlight.engines import profile_for
 from firstlight.errors import CommandNotFound, LaunchFailed
 from firstlight.supervise.attached import Attached
@@ -38,7 +34,7 @@ def start(command: ServerCommand, scene: Scene) -> Report:
     if (refused := port_taken(command)) is not None:
         return not_started(command, folder, scene, refused)
     shm = ShmWatch(scene.clock)
-    _announce(command, folder, scene.clock)
+    StateFile(folder).write(first_state(command, folder, scene.clock))
     try:
         server = launch(command, folder.path, scene.clock, run=folder.id, grace_s=scene.options.grace_s)
     except (CommandNotFound, LaunchFailed) as error:
@@ -124,30 +120,4 @@ def _started(watch: Watch, folder: RunFolder) -> Started:
         url=watch.url,
         folder=str(folder.path),
         attached=watch.attached,
-    )
-
-
-def _announce(command: ServerCommand, folder: RunFolder, clock: Clock) -> None:
-    """Take the state's place on the disk before a server's log may fill it: a probe must find a state to read."""
-    now = clock.wall()
-    StateFile(folder).write(
-        RunState(
-            run=folder.id,
-            supervisor=os.getpid(),
-            server=0,
-            url=command.url if command.port else "",
-            phase=Phase.SPAWN,
-            motion=Motion.MOVING,
-            why="about to start",
-            since=now,
-            quiet_s=0.0,
-            progress="",
-            serving=False,
-            outcome=None,
-            at=now,
-            boottime=clock.boottime(),
-            engine=command.engine,
-            model=command.served_name or command.model,
-            started=now,
-        )
     )

@@ -193,7 +193,7 @@ def read_bundle(data: bytes) -> Bundle:
     if header.version > BUNDLE_VERSION:
         raise BundleError(
             f"the bundle has version {header.version}, and this firstlight reads up to {BUNDLE_VERSION}",
-            "Update firstlight: pip install -U firstlight",
+            "Read it with a newer firstlight",
         )
     try:
         return msgspec.json.decode(data, type=Bundle)

@@ -54,7 +54,7 @@ def _check_installed() -> None:
     if missing:
         raise WrongUsage(
             f"the embedded engine needs {', '.join(missing)}, not installed here",
-            "pip install 'firstlight[embedded]'",
+            "Install firstlight with its embedded extra: pip install '.[embedded]' in its folder",
         )
 
 

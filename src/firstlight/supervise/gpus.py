@@ -146,7 +146,7 @@ def _understood(line: bytes) -> tuple[GpuSample, ...] | Gap:
     except msgspec.DecodeError as error:
         return _gap(GapReason.FAILED, f"the GPU reader said something that is no answer: {error}")
     if said.missing:
-        return _gap(GapReason.NOT_INSTALLED, "pip install 'firstlight[gpu]'")
+        return _gap(GapReason.NOT_INSTALLED, "nvidia-ml-py is not there: pip install nvidia-ml-py")
     if said.failed:
         return _gap(GapReason.FAILED, f"NVML: {said.failed}")
     return tuple(_sample(card) for card in said.gpus)

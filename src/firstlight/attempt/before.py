@@ -1,14 +1,18 @@
-"""Servers that are not started, because it is known that they could not come up."""
+"""Before a launch: what speaks against it, and the state that a run begins with."""
+
+import os
 
 from firstlight.attempt.scene import Scene
+from firstlight.clock import Clock
 from firstlight.core import redact
 from firstlight.core.events import Verdict
 from firstlight.core.gap import Gap
 from firstlight.core.report import Finding, Report
 from firstlight.core.server import ServerCommand
-from firstlight.core.vocabulary import Outcome, Phase
+from firstlight.core.state import RunState
+from firstlight.core.vocabulary import Motion, Outcome, Phase
 from firstlight.errors import FirstlightError, UsageError
-from firstlight.supervise.journal import Journal, redacted_json
+from firstlight.supervise.journal import Journal, StateFile, redacted_json
 from firstlight.supervise.ports import owner_of_port
 from firstlight.supervise.runs import RunFolder
 
@@ -50,7 +54,6 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
         title=why.what,
         verdict="established",
         pids=(why.pid,) if isinstance(why, PortTaken) and why.pid else (),
-        evidence=(why.what,),
         advice=(why.way_out,) if why.way_out else (),
     )
     report = Report(
@@ -66,10 +69,36 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
         url=command.url if command.port else "",
         findings=(finding,),
         gaps=folder.gaps,
-        next_steps=(why.way_out,) if why.way_out else (),
     )
     verdict = Verdict(at=now, t=0.0, report=report)
     Journal(folder).write(verdict)
     folder.write("report.json", redacted_json(report))
+    StateFile(folder).write(first_state(command, folder, scene.clock, Outcome.NOT_STARTED))
     scene.observer.event(verdict)
     return report
+
+
+def first_state(command: ServerCommand, folder: RunFolder, clock: Clock, outcome: Outcome | None = None) -> RunState:
+    """The state before a launch. It takes its place on the disk before a server's log may fill that: a probe must
+    find a state to read.
+    """
+    now = clock.wall()
+    return RunState(
+        run=folder.id,
+        supervisor=os.getpid(),
+        server=0,
+        url=command.url if command.port else "",
+        phase=Phase.SPAWN,
+        motion=Motion.MOVING,
+        why="about to start",
+        since=now,
+        quiet_s=0.0,
+        progress="",
+        serving=False,
+        outcome=outcome,
+        at=now,
+        boottime=clock.boottime(),
+        engine=command.engine,
+        model=command.served_name or command.model,
+        started=now,
+    )
