@@ -180,13 +180,14 @@ def read_bundle(data: bytes) -> Bundle:
     if len(data) > BUNDLE_BYTES_MAX:
         raise BundleError(
             f"the bundle is {len(data)} bytes long; the most that is read is {BUNDLE_BYTES_MAX}",
-            "Is this a bundle? `firstlight look PID -o bundle.json` writes one.",
+            "Is this a bundle? firstlight writes them as bundle-1.json, bundle-2.json … into the folder of a run.",
         )
     try:
         header = msgspec.json.decode(data, type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(
-            f"this is not a bundle, or only part of one: {error}", "Collect it again: firstlight look PID"
+            f"this is not a bundle, or only part of one: {error}",
+            "`firstlight attach PID` writes a new one for a server that stalls.",
         ) from error
     if header.format != BUNDLE_FORMAT:
         raise BundleError(f"this is a {header.format!r} file, not a {BUNDLE_FORMAT}")

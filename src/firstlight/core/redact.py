@@ -1,14 +1,18 @@
 """Keep secrets out of everything that is written: commands, log text, environments.
 
 Names decide first: what an option, a variable or a key called `token`, `password`, `api_key` … holds is replaced,
-whatever it looks like. Shapes decide second: bearer headers, well-known token prefixes, URLs with credentials.
-Environments are denied by default. A word too many is replaced rather than one too few.
+whatever it looks like. Values decide second: what such a name held when the server was launched is replaced wherever
+it turns up again, under whatever name. Shapes decide third: bearer headers, well-known token prefixes, URLs with
+credentials. Environments are denied by default. A word too many is replaced rather than one too few.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from firstlight.core.clean import clean_text
 
 HIDDEN = "***"
+KNOWN_CHARACTERS_MIN = 8
 
 _SECRET_NAME = re.compile(
     r"""(?ix) (?<![a-z0-9]) (?:
@@ -61,6 +65,9 @@ _TOKEN_SHAPES = re.compile(
     )"""
 )
 _NOTHING = frozenset({"", "none", "null", "true", "false", "[]", "()", "''", '""', HIDDEN})
+_PROSE = frozenset({"and", "argument", "for", "if", "is", "must", "option", "or", "to", "was", "with"})
+_PLACE_NAME = re.compile(r"(?i)_(?:dir|file|path|sock|socket)$")
+_ENTRY_ENDS = re.compile(r"[\n,]")
 _ASSIGNMENT = re.compile(r"(?s)([A-Za-z_]\w*)=(.*)")
 
 
@@ -69,34 +76,96 @@ def secret_name(name: str) -> bool:
     return _SECRET_NAME.search(name) is not None
 
 
+class Known:
+    """Values that are secret wherever they stand. Short ones are not: they would be found inside ordinary words."""
+
+    def __init__(self) -> None:
+        self._values: set[str] = set()
+        self._anywhere: re.Pattern[str] | None = None
+
+    def remember(self, values: Iterable[str]) -> None:
+        """Keep these secret from now on; of a list or of several lines, each entry as well."""
+        entries = {entry.strip() for value in values for entry in (value, *_ENTRY_ENDS.split(value))}
+        self._values |= {clean_text(entry) for entry in entries if len(entry) >= KNOWN_CHARACTERS_MIN}
+        longest_first = sorted(self._values, key=len, reverse=True)
+        self._anywhere = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+    def hide(self, s: str) -> str:
+        """The text with every known value in it replaced."""
+        return self._anywhere.sub(HIDDEN, s) if self._anywhere else s
+
+
+_KNOWN = Known()
+
+
+def remember(values: Iterable[str]) -> None:
+    """Replace these values in everything that is redacted from now on, in this process, unless they are too short.
+
+    `secrets_of` finds those of a run.
+    """
+    _KNOWN.remember(values)
+
+
+def secrets_of(argv: Sequence[str], variables: Iterable[tuple[str, str]] = ()) -> frozenset[str]:
+    """The values that a command line and variables of the environment give to secret names.
+
+    Of the words after an option (`--api-key one two`), those after the first count only if they can be no path: the
+    model may be among them, and a report that hides it everywhere is of no use.
+    """
+    found = {value for name, value in variables if secret_name(name) and not _PLACE_NAME.search(name)}
+    first = True
+    for shown, secret in _parted(argv):
+        if secret and (first or shown or "/" not in secret):
+            found.add(secret)
+        found.update(_inside(shown + secret))
+        first = not secret or bool(shown)
+    return frozenset(found)
+
+
+def _inside(word: str) -> Iterator[str]:
+    """Secrets inside one word, as of `bash -c "server --api-key …"`."""
+    matches = (*_NAMED.finditer(word), *(match for match in _OPTION.finditer(word) if secret_name(match["name"])))
+    return (match["value"].strip("\"'") for match in matches if not _open(match))
+
+
 def command(argv: Sequence[str]) -> tuple[str, ...]:
     """The command line with every secret replaced.
 
     An option may take several values (`--api-key one two`), so all words up to the next option are hidden.
     """
-    shown: list[str] = []
+    return tuple(f"{text(shown)}{HIDDEN if secret else ''}" for shown, secret in _parted(argv))
+
+
+def _parted(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Each word as the part that its place allows to be shown, and the secret that follows it."""
     hiding = False
     for word in argv:
         if word.startswith("-"):
             name, equals, value = word.partition("=")
-            hiding = not equals and secret_name(name)
-            shown.append(f"{name}{equals}{HIDDEN if secret_name(name) else text(value)}" if equals else word)
+            hiding = secret_name(name) and not equals
+            if secret_name(name):
+                yield f"{name}{equals}", value
+            else:
+                shown, secret = _assigned(value)
+                yield f"{name}{equals}{shown}", secret
         elif hiding:
-            shown.append(HIDDEN)
+            yield "", word
         else:
-            shown.append(_word(word))
-    return tuple(shown)
+            yield _assigned(word)
 
 
-def _word(word: str) -> str:
+def _assigned(word: str) -> tuple[str, str]:
     assignment = _ASSIGNMENT.fullmatch(word)
     if assignment and secret_name(assignment[1]):
-        return f"{assignment[1]}={HIDDEN}"
-    return text(word)
+        return f"{assignment[1]}=", assignment[2]
+    return word, ""
 
 
 def text(s: str) -> str:
-    """Any text with what looks like a secret replaced: `key=value`, bearer headers, known tokens, URL credentials."""
+    """Any text with what is known for a secret replaced, and what looks like one: `key=value`, bearer headers, known
+    tokens, URL credentials. It is fit to be written as UTF-8.
+    """
+    s = _KNOWN.hide(clean_text(s))
     s = _URL_CREDENTIALS.sub(f"{HIDDEN}@", s)
     s = _AUTHORISATION.sub(rf"\1 {HIDDEN}", s)
     s = _TOKEN_SHAPES.sub(HIDDEN, s)
@@ -105,11 +174,17 @@ def text(s: str) -> str:
 
 
 def _hide(match: re.Match[str]) -> str:
-    value = match["value"]
-    if value.lower() in _NOTHING:
+    if _open(match):
         return match[0]
+    value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     return f"{match['name']}{match['between']}{quote}{HIDDEN}{quote}"
+
+
+def _open(match: re.Match[str]) -> bool:
+    """Whether what stands in a secret's place is none: nothing, or the next word of a sentence about the option."""
+    value = match["value"].lower()
+    return value in _NOTHING or (match["between"].isspace() and value.rstrip(".,:;") in _PROSE)
 
 
 def environ(env: Mapping[str, str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ import msgspec
 from firstlight.core import redact
 from firstlight.core.events import Event, GapNoted, read_event
 from firstlight.core.gap import Gap
-from firstlight.core.record import Record, to_json
+from firstlight.core.record import Record
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.files import replace_file, write_file
@@ -31,7 +31,10 @@ _COMMANDS = frozenset({"command", "cmdline"})
 
 
 def redacted_json(record: Record) -> bytes:
-    """The record as one line of JSON with every secret replaced; nothing else is ever written to a run."""
+    """The record as one line of JSON, every secret replaced and every text fit to be written, whatever it holds.
+
+    Nothing else is ever written to a run.
+    """
     return msgspec.json.encode(_redacted(msgspec.to_builtins(record)))
 
 
@@ -127,7 +130,7 @@ class StateFile:
 
     def write(self, state: RunState) -> bool:
         """Replace the state; false if it could not be written, and readers will find it stale."""
-        data = to_json(state)
+        data = redacted_json(state)
         try:
             replace_file(self._folder.state, data)
         except OSError:
@@ -167,7 +170,7 @@ def _redacted(value: object, key: str = "") -> object:
     if isinstance(value, str):
         return redact.text(value)
     if isinstance(value, dict):
-        return {name: _redacted(item, name) for name, item in value.items()}
+        return {redact.text(str(name)): _redacted(item, str(name)) for name, item in value.items()}
     if isinstance(value, list | tuple):
         if key in _COMMANDS:
             return redact.command([str(word) for word in value])

@@ -122,7 +122,7 @@ def test_an_unknown_field_deep_inside_is_refused() -> None:
 def test_a_newer_version_is_refused_by_name_with_a_way_out() -> None:
     with pytest.raises(BundleError, match=f"version {BUNDLE_VERSION + 1}") as error:
         read_bundle(changed(version=BUNDLE_VERSION + 1, surprise=1))
-    assert "pip install" in error.value.way_out
+    assert "newer firstlight" in error.value.way_out
 
 
 def test_another_kind_of_file_is_refused_by_name() -> None:

@@ -6,6 +6,12 @@ import pytest
 
 from firstlight.core import redact
 
+
+@pytest.fixture(autouse=True)
+def _nothing_known_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redact, "_KNOWN", redact.Known())
+
+
 SECRET = "s3cr3tvalue0123456789"
 
 
@@ -95,6 +101,83 @@ def test_no_secret_of_a_text_comes_out(line: str) -> None:
 )
 def test_harmless_text_stays_as_it_is(line: str) -> None:
     assert redact.text(line) == line
+
+
+@pytest.mark.parametrize(
+    "advice",
+    [
+        "set FIRSTLIGHT_API_KEY, or pass the key with the --api-key option",
+        "give the right one with --api-key or FIRSTLIGHT_API_KEY",
+        "the option --api-key is missing; use --api-key, please. --hf-token must be set",
+    ],
+)
+def test_prose_about_an_option_stays_as_it_is(advice: str) -> None:
+    assert redact.text(advice) == advice
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"--api-key or --hf-token {SECRET}",
+        f"--api-key or={SECRET}",
+        f"--api-key orange-{SECRET}",
+        f"--api-key='or {SECRET}'",
+    ],
+)
+def test_prose_gives_no_cover_to_a_secret(line: str) -> None:
+    assert SECRET not in redact.text(line)
+
+
+@pytest.mark.parametrize(
+    ("argv", "variables"),
+    [
+        (["server", "--api-key", SECRET], []),
+        (["server", f"--api-key={SECRET}"], []),
+        (["server", "--api-key", "first-of-two", SECRET], []),
+        (["server", "--api-key", f"first-of-two,{SECRET}"], []),
+        (["env", f"HF_TOKEN={SECRET}", "server"], []),
+        (["docker", "run", f"--env=DB_PASSWORD={SECRET}", "image"], []),
+        (["bash", "-c", f"server --api-key '{SECRET}' --port 1"], []),
+        (["bash", "-c", f"HF_TOKEN={SECRET} server"], []),
+        (["server"], [("MY_SECRET", SECRET)]),
+        (["server"], [("SIGNING_KEY", f"-----BEGIN-----\n{SECRET}\n-----END-----")]),
+    ],
+)
+def test_a_secret_that_is_known_is_replaced_under_any_name(argv: list[str], variables: list[tuple[str, str]]) -> None:
+    redact.remember(redact.secrets_of(argv, variables))
+    assert redact.text(f"the user sent {SECRET}!") == "the user sent ***!"
+    assert redact.command(["server", "-k", SECRET, f"-k{SECRET}", f"{SECRET}.py", f"--x={SECRET}"]) == (
+        "server",
+        "-k",
+        "***",
+        "-k***",
+        "***.py",
+        "--x=***",
+    )
+
+
+def test_what_is_harmless_is_not_remembered() -> None:
+    argv = ["vllm", "serve", "--api-key", "short", "Qwen/Qwen3-8B", "--port", "80000001", "--hf-token", "None"]
+    variables = [("HOME", "/home/somebody"), ("SSH_AUTH_SOCK", "/run/user/1000/agent"), ("HF_TOKEN", "")]
+    redact.remember(redact.secrets_of(argv, variables))
+    line = "short Qwen/Qwen3-8B at 80000001 in /home/somebody by /run/user/1000/agent"
+    assert redact.text(line) == line
+
+
+def test_what_is_known_grows_and_the_longest_goes_first() -> None:
+    redact.remember(["abcdefgh"])
+    redact.remember(["abcdefgh-ijkl", ""])
+    assert redact.text("abcdefgh abcdefgh-ijkl") == "*** ***"
+
+
+def test_a_secret_that_is_not_unicode_is_known_as_it_is_read() -> None:
+    redact.remember(["caf\udce9-secret"])
+    assert redact.text("caf\udce9-secret caf�-secret") == "*** ***"
+
+
+def test_text_and_commands_come_out_fit_to_be_written() -> None:
+    assert redact.text("caf\udce9") == "caf�"
+    assert redact.command(["caf\udce9", "--x=\ud800"]) == ("caf�", "--x=�")
 
 
 def test_redacting_twice_changes_nothing_more() -> None:

@@ -163,6 +163,25 @@ class TestSecrets:
         )
         assert secret.encode() not in to_line(gap)
 
+    def test_what_no_file_can_hold_is_replaced_and_raises_nothing(self, folder: RunFolder) -> None:
+        event = Started(
+            at=0,
+            t=0,
+            run="r",
+            engine="\ud800",
+            command=("caf\udce9", "--api-key", "\udce9"),
+            pid=1,
+            url="",
+            folder="\udcff",
+        )
+        book = Journal(folder)
+        book.write(event)
+        book.write(log("\udc80"))
+        started, line = read_journal(folder.journal)
+        assert isinstance(started, Started)
+        assert (started.engine, started.command, started.folder) == ("�", ("caf�", "--api-key", "***"), "�")
+        assert line == log("�")
+
 
 class TestState:
     def test_what_was_written_is_read(self, folder: RunFolder) -> None:
@@ -170,6 +189,10 @@ class TestState:
         assert StateFile(folder).read() == state("12/64 shards")
         assert folder.state.stat().st_mode & 0o777 == 0o600
         assert [path.name for path in folder.path.iterdir()] == ["state.json"]
+
+    def test_it_holds_no_secret_and_is_written_whatever_it_holds(self, folder: RunFolder) -> None:
+        assert StateFile(folder).write(state("hf_" + "a1B2" * 8 + " \ud800"))
+        assert StateFile(folder).read() == state("*** �")
 
     def test_where_no_new_file_can_be_made_the_old_one_is_written_over(self, folder: RunFolder) -> None:
         file = StateFile(folder)
