@@ -1,4 +1,7 @@
-"""What a server's answer means: one plain sentence and a way out. Its own words are shortened and redacted."""
+"""What a server's answer means: one plain sentence and a way out. Its own words are shortened and redacted.
+
+No sentence ends in "token", since its words follow after a colon, and redaction would take them for one.
+"""
 
 import re
 from collections.abc import Mapping
@@ -75,7 +78,7 @@ def not_asked(why: str) -> Saying:
 def no_token(where: str, reply: Reply, command: ServerCommand) -> Saying:
     """A completion, and nothing in it."""
     return Saying(
-        f"{where} answered {reply.status} with a completion that holds not a single token",
+        f"{where} answered {reply.status} with a completion that has not a single token in it",
         "if the model ends at once, try another --prompt, else the engine's output is broken",
         quoted(reply, command) if _message(reply.fields) else "",
     )
@@ -83,9 +86,9 @@ def no_token(where: str, reply: Reply, command: ServerCommand) -> Saying:
 
 def unreadable(where: str, reply: Reply, command: ServerCommand) -> Saying:
     """200, and what came is not a completion at all."""
-    what = "is not a completion" if reply.fields else "is not JSON" if reply.body else "is empty or breaks off"
+    what = "is empty or breaks off" if not reply.body else "is not JSON" if reply.json is None else "is no completion"
     return Saying(
-        f"{where} answered {reply.status} to a request for a token, but the answer {what}",
+        f"{where} answered a request for a token with {reply.status}, but what came {what}",
         "check that the port is the LLM server's, and that nothing between rewrites its answers",
         quoted(reply, command),
     )
@@ -133,7 +136,7 @@ def not_an_llm_server(where: str, status: int) -> Saying:
 def server_error(where: str, reply: Reply, command: ServerCommand) -> Saying:
     """The server's own words."""
     return Saying(
-        f"{where} answered {reply.status} to a request for a token",
+        f"{where} answered a request for a token with {reply.status}",
         "the server's log may say more",
         quoted(reply, command),
     )
