@@ -1,10 +1,14 @@
-"""Two looks at the same server some seconds apart: "slow or stuck" is a difference, not a snapshot. Pure."""
+"""Two looks at the same server some seconds apart: "slow or stuck" is a difference, not a snapshot. Pure.
+
+Threads that come, go and wait are no movement: a server that hangs makes one for every question it is asked, ours
+included. A file read onwards is movement, however few the bytes: a loop that polls goes back to the beginning.
+"""
 
 from enum import StrEnum
 
-from firstlight.core.bundle import Look, ProcessLook, ThreadLook
+from firstlight.core.bundle import Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
-from firstlight.core.process import ProcessId
+from firstlight.core.process import ProcessId, ProcessSample
 from firstlight.core.record import Record
 from firstlight.core.words import size
 from firstlight.diagnose import frames
@@ -15,9 +19,13 @@ BUSY_CPU = 0.5
 """CPU seconds a second from which a process that stays in one place is said to spin there."""
 HEARTBEAT_CPU = 0.10
 """With the same stacks and nothing moved: loops that poll and sleep for milliseconds use up to so much."""
+CHILDREN_CPU = 0.03
+"""CPU of children that came and went: a script that asks whether the server is up comes to 1 to 2 %."""
 HEARTBEAT_BYTES_S = 8192
 """Monitoring threads that re-read /proc come to some kilobytes a second."""
 GROWTH_BYTES = 1024 * 1024
+THREAD_BYTES = 128 * 1024
+"""What a new thread may cost; it is taken off the growth."""
 MAJOR_FAULTS_S = 1.0
 
 
@@ -105,9 +113,14 @@ def _compared(before: ProcessLook, after: ProcessLook, seconds: float) -> Proces
     read = _delta(old.read_bytes, new.read_bytes)
     written = _delta(old.write_bytes, new.write_bytes)
     memory = new.memory_bytes - old.memory_bytes
+    kept = memory - THREAD_BYTES * max(0, new.threads - old.threads)
     faults = new.major_faults - old.major_faults
     stacks = compare_stacks(before.threads, after.threads, seconds)
-    moved = _moved(read, written, memory, faults, seconds)
+    moved = (
+        _moved(read, written, kept, faults, seconds)
+        or _read_on(before.files, after.files)
+        or _children_worked(old, new, seconds)
+    )
     busy = cpu >= BUSY_CPU or (cpu > IDLE_CPU and _always_runs(before, after))
     change, why = _judged(new.state, cpu, stacks, busy=busy, moved=moved, place=_busiest_place(before, after))
     return ProcessChange(
@@ -142,6 +155,26 @@ def _moved(read: int | Gap, written: int | Gap, memory: int, faults: int, second
     return ""
 
 
+def _read_on(before: tuple[OpenFile, ...], after: tuple[OpenFile, ...]) -> str:
+    """Which file was read further than before, in words; empty if none was."""
+    old = {(file.fd, file.target): file.position for file in before if _is_only_read(file)}
+    for file in after:
+        read = file.position - old.get((file.fd, file.target), file.position)
+        if read > 0:
+            return f"read {size(read)} further in {file.target}"
+    return ""
+
+
+def _is_only_read(file: OpenFile) -> bool:
+    """Whether a file is read from storage: what is written may be a log, and /proc is no storage."""
+    return file.kind == "file" and file.access == "r" and not file.target.startswith(("/proc/", "/sys/", "/dev/"))
+
+
+def _children_worked(old: ProcessSample, new: ProcessSample, seconds: float) -> str:
+    used_s = new.children_cpu_s - old.children_cpu_s
+    return f"ran programs that used {used_s:.1f} s of CPU" if used_s > CHILDREN_CPU * seconds else ""
+
+
 def _judged(state: str, cpu: float, stacks: Stacks, *, busy: bool, moved: str, place: str) -> tuple[Change, str]:
     if state in "TtZX":
         return Change.STILL, f"is in state {state}"
@@ -162,10 +195,16 @@ def compare_stacks(before: tuple[ThreadLook, ...], after: tuple[ThreadLook, ...]
     if any(isinstance(thread.stack, Gap) for thread in (*before, *after)):
         return Stacks.UNKNOWN
     old = {thread.tid: thread for thread in before}
-    if {tid for tid, thread in old.items() if thread.stack} != {thread.tid for thread in after if thread.stack}:
-        return Stacks.CHANGED
-    changed = any(thread.tid in old and _moved_on(old[thread.tid], thread, seconds) for thread in after)
+    changed = any(
+        _moved_on(old[thread.tid], thread, seconds) if thread.tid in old else _works(thread, seconds)
+        for thread in after
+    )
     return Stacks.CHANGED if changed else Stacks.UNCHANGED
+
+
+def _works(newcomer: ThreadLook, seconds: float) -> bool:
+    """Whether a Python thread that was not there before has done more than wait."""
+    return bool(newcomer.stack) and newcomer.cpu_s / seconds > IDLE_CPU
 
 
 def _moved_on(before: ThreadLook, after: ThreadLook, seconds: float) -> bool:

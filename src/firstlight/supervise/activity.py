@@ -13,6 +13,8 @@ from firstlight.supervise.signals import Floors, GpuTrack, Point, Track
 
 HTTP_TRAFFIC = frozenset({Signal.READ, Signal.WRITE, Signal.SOCKET})
 """Of the process that answers HTTP this is no progress while serving: health checks and scrapes go on in a hang."""
+GROWTH = frozenset({Signal.MEMORY, Signal.SHARED_MEMORY})
+"""While serving this is none either: buffers grow with every question that a hung server takes in."""
 GONE = frozenset("ZX")
 
 
@@ -117,9 +119,10 @@ def _in_role(signals: dict[Signal, float], role: Role, *, serving: bool) -> dict
     """The signals as they count for a process with this part to play."""
     if role == Role.COMPILER and Signal.CPU in signals:
         return {**signals, Signal.COMPILE_CHILD: signals[Signal.CPU]}
-    if role == Role.FRONT and serving:
-        return {signal: at for signal, at in signals.items() if signal not in HTTP_TRAFFIC}
-    return signals
+    if not serving:
+        return signals
+    no_progress = GROWTH | HTTP_TRAFFIC if role == Role.FRONT else GROWTH
+    return {signal: at for signal, at in signals.items() if signal not in no_progress}
 
 
 def _later(signals: dict[Signal, float], more: Mapping[Signal, float]) -> None:

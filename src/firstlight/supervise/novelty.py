@@ -10,16 +10,25 @@ SEEN_MAX = 4096
 TEXT_MAX = 400
 """Characters of a line that are compared."""
 
-_WORD = re.compile(r"\w+")
+_TOKEN = re.compile(r"[\w-]+")
+_DIGIT = re.compile(r"\d")
+_HEX = re.compile(r"[a-f]{4,}")
 
 
 def skeleton(text: str) -> str:
-    """The words of a line that hold letters alone.
+    """The words of a line that hold letters alone, and are none of an identifier.
 
     Counts, times, hashes, sizes, ports, file numbers, progress bars and spinners all go, so that
-    "[12:00:07] Waiting for 1 core engine proc(s) ... 20s" is the same as a minute ago.
+    "[12:00:07] Waiting for 1 core engine proc(s) ... 20s" is the same as a minute ago. So does whatever a hyphen
+    joins to a digit (a UUID has groups of letters alone) or could be hex, and one or two Latin letters, which as
+    often count something as they say something.
     """
-    return " ".join(word.lower() for word in _WORD.findall(text[:TEXT_MAX]) if word.isalpha())
+    tokens = (token for token in _TOKEN.findall(text[:TEXT_MAX].lower()) if not _DIGIT.search(token))
+    return " ".join(word for token in tokens for word in token.split("-") if _tells(word))
+
+
+def _tells(word: str) -> bool:
+    return word.isalpha() and not _HEX.fullmatch(word) and not (word.isascii() and len(word) < 3)
 
 
 class Novelty:

@@ -4,6 +4,10 @@ A signal is *strong* when the window as a whole is above the floor; it is dated 
 that was itself above the floor, so that silence is counted from where it began and not from where the window ends.
 Below the floor lies what a stuck server does too: a thread that wakes to look at the clock, a keep-alive, a line
 every ten seconds.
+
+Some slow starts lie below it too, and nothing outside tells them from a heartbeat: 20 ms of CPU or one program of a
+few milliseconds each second, a byte over a local socket every four. Two looks then decide, by stacks and by how far
+files were read; where these stay the same as well, such a start is called a stall.
 """
 
 from collections import deque
@@ -25,12 +29,15 @@ class Floors(Record):
 
     cpu: threads that poll ten times a second use 0.1 % to 3 % of a core, an idle vLLM engine 1 %; a loader that waits
     for a slow disk 20 % and more. `rest_cores_max` bounds what is forgiven as the process's own idle heartbeat.
+    children: CPU of children that came and went. `until curl ...; do sleep 1; done` uses 1 to 2 %, a build far more.
     runnable: the main thread was found running or ready this often; true for one that computes on a crowded machine
     or under a CPU quota, and gets less than the floor.
     bytes: the slowest load worth waiting for brings 50 kB/s; reading /proc/meminfo and /proc/stat once a second, as
     monitoring threads do, 2 to 6 kB/s. disk: nobody reads storage to stay alive.
     socket: ZeroMQ heartbeats, TCPStore polls and keep-alives stay below 1 kB/s.
-    growth: over a window and beyond the peak of the minute before, so that a heap that breathes is no progress.
+    growth: over a window (40 KiB/s) and beyond the peak of the minute before, so that a heap that breathes is no
+    progress, and neither is a leak, nor a hung server that is asked again and again (26 kB/s). `thread_bytes` is taken
+    off for every new thread: one that holds a buffer of 64 KiB costs 80 to 95 kB.
     faults: pages fetched from storage for a memory-mapped file.
     gpu: utilisation only says that a kernel is resident. A kernel that spins for its peer shows 100 % with no memory
     activity at a fifth of the power limit or less (70 W of 400, 22 W of 140).
@@ -40,11 +47,13 @@ class Floors(Record):
     cpu_cores: float = 0.10
     weak_cores: float = 0.01
     rest_cores_max: float = 0.05
+    children_cores: float = 0.03
     runnable_share: float = 0.6
     bytes_s: float = 8 * KIB
     disk_bytes_s: float = 1 * KIB
     socket_bytes_s: float = 2 * KIB
-    growth_bytes: int = 128 * KIB
+    growth_bytes: int = 200 * KIB
+    thread_bytes: int = 128 * KIB
     growth_memory_s: float = 60.0
     faults_s: float = 2.0
     gpu_utilisation: float = 5.0
@@ -74,6 +83,11 @@ def grown(before: int | Gap, now: int | Gap) -> float:
 def cpu(before: Point, now: Point) -> float:
     """Seconds of CPU."""
     return max(0.0, now.sample.cpu_s - before.sample.cpu_s)
+
+
+def children_cpu(before: Point, now: Point) -> float:
+    """Seconds of CPU of children that have ended; of one that had lived long no more than these seconds can hold."""
+    return min(now.at - before.at, max(0.0, now.sample.children_cpu_s - before.sample.children_cpu_s))
 
 
 def read(before: Point, now: Point) -> float:
@@ -107,6 +121,7 @@ def _logged(before: Point, now: Point) -> float:
 
 def _counters(floors: Floors) -> tuple[tuple[Signal, Amount, float], ...]:
     return (
+        (Signal.CPU, children_cpu, floors.children_cores),
         (Signal.READ, read, floors.bytes_s),
         (Signal.READ, fetched, floors.disk_bytes_s),
         (Signal.WRITE, written, floors.bytes_s),
@@ -115,11 +130,12 @@ def _counters(floors: Floors) -> tuple[tuple[Signal, Amount, float], ...]:
     )
 
 
-def _levels() -> tuple[tuple[Signal, Callable[[ProcessSample], int | Gap]], ...]:
-    return (
-        (Signal.MEMORY, lambda sample: sample.memory_bytes),
-        (Signal.SHARED_MEMORY, lambda sample: sample.shared_bytes),
-    )
+def _memory(sample: ProcessSample) -> int:
+    return sample.memory_bytes
+
+
+def _shared_memory(sample: ProcessSample) -> int | Gap:
+    return sample.shared_bytes
 
 
 class Rates(NamedTuple):
@@ -161,7 +177,7 @@ class Track:
         window = self._window()
         memory = window[-1].sample.memory_bytes - window[0].sample.memory_bytes
         return Rates(
-            cpu_cores=self._rate(window, cpu),
+            cpu_cores=self._rate(window, cpu) + self._rate(window, children_cpu),
             read_bytes_s=self._rate(window, read),
             write_bytes_s=self._rate(window, written),
             socket_bytes_s=self._rate(window, carried),
@@ -174,8 +190,9 @@ class Track:
         found: dict[Signal, float] = {}
         for signal, amount, floor in self._counters:
             self._date(found, signal, self._last_above(window, amount, floor))
-        for signal, level in _levels():
-            self._date(found, signal, self._last_growth(window, level))
+        self._date(found, Signal.MEMORY, self._last_growth(window, _memory, self._memory_floor(window)))
+        shared = self._last_growth(window, _shared_memory, self._floors.growth_bytes)
+        self._date(found, Signal.SHARED_MEMORY, shared)
         computed = self._last_above(window, cpu, self._cpu_floor())
         self._date(found, Signal.CPU, computed if computed is not None else self._last_runnable(window))
         return found
@@ -188,6 +205,11 @@ class Track:
     def _cpu_floor(self) -> float:
         """The floor for CPU, above what this process used in its quietest window."""
         return self._floors.cpu_cores + min(self._rest_cores or 0.0, self._floors.rest_cores_max)
+
+    def _memory_floor(self, window: Sequence[Point]) -> int:
+        """The floor for growth, above what new threads cost by being there."""
+        new_threads = max(0, window[-1].sample.threads - window[0].sample.threads)
+        return self._floors.growth_bytes + new_threads * self._floors.thread_bytes
 
     def _window(self) -> list[Point]:
         newest = self._points[-1].at
@@ -210,12 +232,14 @@ class Track:
             return None
         return max((b.at for a, b in pairwise(window) if amount(a, b) >= floor * (b.at - a.at)), default=None)
 
-    def _last_growth(self, window: Sequence[Point], level: Callable[[ProcessSample], int | Gap]) -> float | None:
+    def _last_growth(
+        self, window: Sequence[Point], level: Callable[[ProcessSample], int | Gap], floor: int
+    ) -> float | None:
         """When the level last rose, if it rose over the window and beyond the peak before it."""
         before = [level(point.sample) for point in self._points if point.at <= window[0].at]
         peak = max((value for value in before if not isinstance(value, Gap)), default=None)
         newest = level(window[-1].sample)
-        if peak is None or isinstance(newest, Gap) or newest - peak < self._floors.growth_bytes:
+        if peak is None or isinstance(newest, Gap) or newest - peak < floor:
             return None
         return max((b.at for a, b in pairwise(window) if grown(level(a.sample), level(b.sample)) > 0), default=None)
 

@@ -1,9 +1,10 @@
 """What two looks say of a process: moving, spinning, still, or unknown."""
 
+import msgspec
 import pytest
 from tests.unit.diagnose.conftest import NOW, REFUSED, frame, look, process, stack, thread
 
-from firstlight.core.bundle import ProcessLook
+from firstlight.core.bundle import OpenFile, ProcessLook
 from firstlight.core.gap import Gap
 from firstlight.diagnose import Change, ProcessChange, compare
 from firstlight.diagnose.compare import Stacks
@@ -101,9 +102,63 @@ def test_a_main_thread_that_went_elsewhere_is_moving_without_any_cpu() -> None:
     assert (change.change, change.stacks) == (Change.MOVING, Stacks.CHANGED)
 
 
-def test_new_python_threads_are_moving() -> None:
-    after = process(100, thread(100, SLEEPS), thread(101, SLEEPS))
+def test_threads_that_come_and_wait_are_still() -> None:
+    """A server that hangs makes one for every question."""
+    waits = stack("answer /app/serve.py:7")
+    after = process(100, thread(100, SLEEPS), thread(101, waits), memory=(1 << 20) + 90_000)
+    assert between(process(100, thread(100, SLEEPS)), after).change is Change.STILL
+
+
+def test_a_hundred_questions_make_a_process_larger_and_no_less_still() -> None:
+    answers = [thread(101 + at, stack("answer /app/serve.py:7")) for at in range(100)]
+    after = process(100, thread(100, SLEEPS), *answers, memory=(1 << 20) + 100 * 90_000)
+    assert between(process(100, thread(100, SLEEPS)), after).change is Change.STILL
+
+
+def test_threads_that_end_are_still() -> None:
+    before = process(100, thread(100, SLEEPS), thread(101, stack("answer /app/serve.py:7")))
+    assert between(before, process(100, thread(100, SLEEPS))).change is Change.STILL
+
+
+def test_a_new_thread_that_computes_is_moving() -> None:
+    after = process(100, thread(100, SLEEPS), thread(101, SLEEPS, cpu_s=0.04 * SECONDS), cpu_s=0.04 * SECONDS)
     assert between(process(100, thread(100, SLEEPS)), after).change is Change.MOVING
+
+
+def file(position: int, access: str = "r", target: str = "/models/w.safetensors") -> OpenFile:
+    return OpenFile(fd=5, kind="file", target=target, position=position, access=access)
+
+
+def reading(one: OpenFile) -> ProcessLook:
+    return process(100, thread(100, SLEEPS), files=(one,))
+
+
+def test_a_file_that_is_read_onwards_is_moving_however_slowly() -> None:
+    change = between(reading(file(4096)), reading(file(8192)))
+    assert change.change is Change.MOVING
+    assert "w.safetensors" in change.why
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (file(4096), file(4096)),
+        (file(4096), file(0)),
+        (file(4096), file(8192, target="/models/other.safetensors")),
+        (file(100, "w", "/var/log/server.log"), file(160, "w", "/var/log/server.log")),
+        (file(100, target="/proc/meminfo"), file(160, target="/proc/meminfo")),
+    ],
+    ids=["not read", "begun anew", "another file", "a log", "not storage"],
+)
+def test_other_files_are_no_movement(before: OpenFile, after: OpenFile) -> None:
+    assert between(reading(before), reading(after)).change is Change.STILL
+
+
+@pytest.mark.parametrize(("share", "change"), [(0.02, Change.STILL), (0.05, Change.MOVING)])
+def test_programs_that_come_and_go_are_moving_if_they_do_more_than_ask(share: float, change: Change) -> None:
+    one = process(100, thread(100, SLEEPS))
+    sample = msgspec.structs.replace(one.sample, children_cpu_s=share * SECONDS)
+    assert between(one, msgspec.structs.replace(one, sample=sample)).change is change
 
 
 def test_native_threads_come_and_go_without_meaning_anything() -> None:

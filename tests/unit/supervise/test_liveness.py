@@ -37,6 +37,8 @@ class Actor:
     write: int | Gap = 0
     disk: int | Gap = 0
     sockets: int = 0
+    threads: int = 1
+    children_cpu_s: float = 0.0
 
     @property
     def process(self) -> Process:
@@ -49,13 +51,14 @@ class Actor:
             id=self.process.id,
             state=self.state,
             cpu_s=self.cpu_s,
-            threads=1,
+            threads=self.threads,
             major_faults=self.faults,
             memory_bytes=self.memory,
             shared_bytes=self.shared,
             read_bytes=self.read,
             write_bytes=self.write,
             disk_read_bytes=self.disk,
+            children_cpu_s=self.children_cpu_s,
         )
 
     @property
@@ -313,6 +316,31 @@ def test_a_trickle_that_the_kernel_counts_nowhere_but_in_memory_moves() -> None:
     assert loading.judgement.signals == (Signal.MEMORY,)
 
 
+def test_a_small_leak_is_no_progress() -> None:
+    def leak(now: Scene) -> None:
+        now.actors[10].memory += 30_000
+
+    assert scene().play(30, leak) == Motion.STALLED
+
+
+def test_a_thread_for_every_question_of_a_client_is_no_progress() -> None:
+    def ask(now: Scene) -> None:
+        now.actors[10].threads += 1
+        now.actors[10].memory += 90_000
+
+    asked = scene()
+    asked.actors[10].threads = 20
+    assert asked.play(30, ask) == Motion.STALLED
+
+
+def test_growth_beyond_what_new_threads_cost_moves() -> None:
+    def load(now: Scene) -> None:
+        now.actors[10].threads += 1
+        now.actors[10].memory += 90_000 + 128 * KIB
+
+    assert scene().play(60, load) == Motion.MOVING
+
+
 def test_a_heap_that_breathes_is_no_progress() -> None:
     def breathe(now: Scene) -> None:
         now.actors[10].memory = 500 * MIB + (now.passed_s % 7) * MIB
@@ -357,6 +385,31 @@ def test_short_lived_compilers_count_with_all_they_did_since_they_were_born() ->
     building = scene()
     assert building.play(60, compilers_come_and_go) != Motion.STALLED
     assert not building.looked
+
+
+@pytest.mark.parametrize("share", [0.05, 0.8])
+def test_programs_that_come_and_go_between_two_samples_compute(share: float) -> None:
+    def run_programs(now: Scene) -> None:
+        now.actors[10].children_cpu_s += share
+
+    building = scene()
+    assert building.play(120, run_programs) == Motion.SLOW
+    assert "server computes" in building.judgement.why
+
+
+def test_a_script_that_asks_each_second_whether_the_server_is_up_is_no_progress() -> None:
+    def ask(now: Scene) -> None:
+        now.actors[10].children_cpu_s += 0.02
+
+    assert scene().play(30, ask) == Motion.STALLED
+
+
+def test_a_child_that_had_lived_long_delays_the_report_by_a_moment_at_most() -> None:
+    reaping = scene()
+    reaping.play(10)
+    reaping.actors[10].children_cpu_s += 3600.0
+    reaping.passed_s = 0
+    assert reaping.play(30) == Motion.STALLED
 
 
 def test_computing_without_a_word_is_slow_and_never_a_stall() -> None:
@@ -433,6 +486,17 @@ def test_health_checks_are_no_progress_of_a_server_that_hangs() -> None:
         return {"serving": True, "in_flight": 3}
 
     assert hung.play(30, scraped) == Motion.STALLED
+
+
+def test_growth_is_no_progress_of_a_server_with_requests_in_flight() -> None:
+    hung = scene()
+
+    def take_in(now: Scene) -> dict[str, Any]:
+        now.actors[10].memory += MIB
+        now.actors[10].shared += MIB
+        return {"serving": True, "in_flight": 1}
+
+    assert hung.play(30, take_in) == Motion.STALLED
 
 
 # What cannot be seen, and what history knows

@@ -15,6 +15,9 @@ from firstlight.supervise.novelty import SEEN_MAX, Novelty
         ("request 5f2c9a01 waits", "request 77ab02ff waits"),
         ("⠋ loading", "⠙ loading"),
         ("waiting.", "waiting..."),
+        ("poll deadbeef pending, queue ab", "poll 5f2c9a01 pending, queue bc"),
+        ("request 1b2c3d4e-abcd-4fed-beef-00c0ffee0001 waits", "request 3e4f5a6b-1c2d-4e5f-8a9b-0c1d2e3f4a5b waits"),
+        ("request cmpl-x7Qw waits", "request cmpl-Jk2p waits"),
         ("Waiting for rank 3", "WAITING FOR RANK 4"),
     ],
 )
@@ -28,6 +31,8 @@ def test_other_words_are_news() -> None:
     news = Novelty()
     assert news.is_new(Phase.WEIGHTS, "Loading weights took 3.1 s")
     assert news.is_new(Phase.WEIGHTS, "Memory profiling takes 3.1 s")
+    assert news.is_new(Phase.WEIGHTS, "Auto-tuning kernels")
+    assert news.is_new(Phase.WEIGHTS, "加载 模型")
 
 
 def test_a_line_without_words_is_none() -> None:
@@ -43,7 +48,7 @@ def test_each_phase_has_its_own_memory_and_keeps_it() -> None:
 
 def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     news = Novelty()
-    words = ["".join(chr(97 + int(digit)) for digit in f"{number:06d}") for number in range(SEEN_MAX + 10)]
+    words = ["".join(chr(107 + int(digit)) for digit in f"{number:06d}") for number in range(SEEN_MAX + 10)]
     assert all(news.is_new(Phase.WEIGHTS, word) for word in words)
     assert not news.is_new(Phase.WEIGHTS, words[-1])
     assert news.is_new(Phase.WEIGHTS, words[0])

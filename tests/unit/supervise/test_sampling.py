@@ -18,7 +18,7 @@ from firstlight.supervise.sampling import Sampler, sample_of
 
 DEADLINE_S = 20
 WORKER = """
-import sys, time
+import subprocess, sys, time
 for command in sys.stdin:
     verb, argument = command.rstrip("\\n").split(" ", 1)
     if verb == "read":
@@ -31,6 +31,8 @@ for command in sys.stdin:
     elif verb == "hold":
         kept = bytearray(int(argument))
         for at in range(0, len(kept), 4096): kept[at] = 1
+    elif verb == "run":
+        subprocess.run([sys.executable, "-I", "-S", "-c", argument], check=True)
     print("done", flush=True)
 """
 
@@ -101,6 +103,15 @@ def test_measurements_say_how_far_apart_they_are(worker: Worker) -> None:
     assert (measurement.at, measurement.interval_s) == (1002.5, 2.5)
     assert measurement.gpus == ()
     sampler.close()
+
+
+def test_programs_that_a_process_ran_count_once_they_have_ended(worker: Worker) -> None:
+    before = sample_of(worker.process.id)
+    worker.do("run import time; any(time.process_time() > 0.3 for _ in iter(int, 1))")
+    after = sample_of(worker.process.id)
+    assert before is not None
+    assert after is not None
+    assert after.children_cpu_s - before.children_cpu_s >= 0.25
 
 
 def test_a_stopped_process_is_in_state_t(worker: Worker) -> None:
