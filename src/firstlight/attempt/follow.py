@@ -135,6 +135,8 @@ class Attempt:
         if self.watch.judgement.wants_look:
             self._looking.begin(self.watch.judgement.why, self.watch.port)
         looks = self._looking.poll()
+        if self._looking.failure is not None:
+            self._note(self._looking.failure)
         if looks is None:
             if self._looks and not self._looking.running and self.watch.judgement.motion == Motion.MOVING:
                 self._looks = None  # what they showed is over

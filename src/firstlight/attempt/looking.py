@@ -45,6 +45,7 @@ class Looking:
     def begin(self, why: str, port: int) -> None:
         """Start looking, unless a pair is under way."""
         if self._running is None:
+            self.failure = None
             self._began = self._clock.monotonic()
             self._running = Background(lambda: self._look_twice(why, port), "two looks")
 

@@ -1,5 +1,6 @@
 """Begin an attempt: make the run, start or join the server, put the watcher together, follow it."""
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 
@@ -30,6 +31,7 @@ from firstlight.supervise.watch import Watch
 
 def start(command: ServerCommand, scene: Scene) -> Report:
     """Start the server and follow it. When this returns the server is gone, unless it was to be kept."""
+    _remember_secrets(command)
     folder = new_run(scene.clock, command.engine)
     if (refused := port_taken(command)) is not None:
         return not_started(command, folder, scene, refused)
@@ -45,6 +47,7 @@ def start(command: ServerCommand, scene: Scene) -> Report:
 
 def join(target: Attached, command: ServerCommand, scene: Scene) -> Report:
     """Follow a server that is running already. It is never signalled."""
+    _remember_secrets(command)
     folder = new_run(scene.clock, command.engine)
     return _follow(target, target, command, folder, scene)
 
@@ -121,3 +124,8 @@ def _started(watch: Watch, folder: RunFolder) -> Started:
         folder=str(folder.path),
         attached=watch.attached,
     )
+
+
+def _remember_secrets(command: ServerCommand) -> None:
+    """Before anything is written: what must never be."""
+    redact.remember((command.api_key, *redact.secrets_of(command.argv, (*command.env, *os.environ.items()))))

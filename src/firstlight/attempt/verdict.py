@@ -7,10 +7,11 @@ from firstlight.attempt.looking import TwoLooks
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle, Host
 from firstlight.core.gap import Gap
-from firstlight.core.report import FirstToken, Report, ReportedProcess
+from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
 from firstlight.diagnose import first_loss, state
+from firstlight.supervise.answer_findings import finding_of
 from firstlight.supervise.watch import Watch
 
 TAIL_LINES = 20
@@ -69,13 +70,22 @@ def report_of(
         timeline=bundle.timeline,
         processes=statement.processes if looked else _listed(watch),
         exits=bundle.exits,
-        findings=statement.findings,
+        findings=statement.findings + _question_finding(watch, outcome),
         gaps=statement.gaps,
         first_error=watch.log.first_error,
         log_tail=tuple(watch.log.lines)[-TAIL_LINES:],
         bundle=bundle_path,
         next_steps=statement.next_steps if looked and outcome != Outcome.SERVING else (),
     )
+
+
+def _question_finding(watch: Watch, outcome: Outcome) -> tuple[Finding, ...]:
+    """What the server made of the question for a token, where that was not a token."""
+    first = watch.questions.first
+    if watch.serving or outcome not in {Outcome.STALLED, Outcome.NOT_LOOKED, Outcome.DEADLINE}:
+        return ()
+    finding = finding_of(first.last, pending_s=first.pending_s)
+    return (finding,) if finding else ()
 
 
 def _listed(watch: Watch) -> tuple[ReportedProcess, ...]:

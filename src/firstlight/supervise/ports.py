@@ -37,3 +37,13 @@ def owner_of_port(port: int) -> PortOwner | Gap | None:
         reason=GapReason.NO_PERMISSION,
         detail="the port is taken by a process that may not be seen from here; as root, `ss -ltnp` names it",
     )
+
+
+def addresses_of_port(port: int) -> tuple[str, ...]:
+    """The addresses on which somebody listens on this TCP port, as the kernel shows them; empty if it does not tell."""
+    try:
+        return tuple(
+            {sock.local[0] for sock in procfs.tcp_sockets() if sock.state == "LISTEN" and sock.local[1] == port}
+        )
+    except OSError:
+        return ()

@@ -32,6 +32,7 @@ from firstlight.supervise.history import History
 from firstlight.supervise.listen import LogListener
 from firstlight.supervise.liveness import Confirmation, Judgement, Liveness
 from firstlight.supervise.phases import PhaseTracker
+from firstlight.supervise.ports import addresses_of_port
 from firstlight.supervise.rows import Rows
 from firstlight.supervise.sampling import Sampler
 from firstlight.supervise.seek import Questions
@@ -132,7 +133,9 @@ class Watch:
     @property
     def url(self) -> str:
         """Where the server answers, empty while that is not known."""
-        return msgspec.structs.replace(self.command, port=self.port).url if self.port else ""
+        last = self.questions.first.last
+        host = last.host if last is not None and last.host else self.command.host
+        return msgspec.structs.replace(self.command, port=self.port, host=host).url if self.port else ""
 
     @property
     def profile(self) -> EngineProfile:
@@ -253,8 +256,8 @@ class Watch:
             yield from self.log.enter(Phase.HTTP_BIND)
         if self._first_token_is_due(port):
             yield from self.log.enter(Phase.VERIFY)
-        before = self.questions.first.last
-        answer = self.questions.poll(port)
+        first, before = self.questions.first, self.questions.first.last
+        answer = self.questions.poll(port, addresses_of_port(port) if port and not first.pending_s else ())
         if answer is None:
             return
         if answer.kind == AnswerKind.TOKEN and answer.token is not None:
