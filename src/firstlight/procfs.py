@@ -105,9 +105,20 @@ def stat(pid: int, tid: int = 0) -> Stat:
     )
 
 
-def shared_bytes(pid: int) -> int:
-    """Resident shared pages (statm field 3), in bytes."""
-    return int(_read(f"/proc/{pid}/statm").split()[2]) * PAGE_BYTES
+class Resident(NamedTuple):
+    """/proc/PID/statm: the resident set and its shared part, in bytes.
+
+    Exact since Linux 6.16, where /proc/PID/stat goes on in steps of some 256 KiB (proc_pid_statm(5)).
+    """
+
+    memory_bytes: int
+    shared_bytes: int
+
+
+def resident(pid: int) -> Resident:
+    """What a process holds in memory."""
+    fields = _read(f"/proc/{pid}/statm").split()
+    return Resident(int(fields[1]) * PAGE_BYTES, int(fields[2]) * PAGE_BYTES)
 
 
 class Io(NamedTuple):

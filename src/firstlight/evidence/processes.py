@@ -64,17 +64,19 @@ def read_sample(identity: ProcessId) -> ProcessSample:
     pid = identity.pid
     stat = confirm(identity)
     io = _or_gap(partial(procfs.io, pid), "bytes read and written", pid)
+    resident = _or_gap(partial(procfs.resident, pid), "shared memory", pid)
     return ProcessSample(
         id=identity,
         state=stat.state,
         cpu_s=stat.cpu_s,
         threads=stat.threads,
         major_faults=stat.major_faults,
-        memory_bytes=stat.memory_bytes,
-        shared_bytes=_or_gap(partial(procfs.shared_bytes, pid), "shared memory", pid),
+        memory_bytes=stat.memory_bytes if isinstance(resident, Gap) else resident.memory_bytes,
+        shared_bytes=resident if isinstance(resident, Gap) else resident.shared_bytes,
         read_bytes=io if isinstance(io, Gap) else io.read_bytes,
         write_bytes=io if isinstance(io, Gap) else io.write_bytes,
         disk_read_bytes=io if isinstance(io, Gap) else io.disk_read_bytes,
+        children_cpu_s=stat.children_cpu_s,
     )
 
 

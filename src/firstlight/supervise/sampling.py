@@ -85,14 +85,15 @@ def sample_of(id_: ProcessId) -> ProcessSample | None:
     io = _io(id_.pid)
     if isinstance(io, Gap) and io.reason == GapReason.VANISHED:
         return None
+    resident = _resident(id_.pid)
     return ProcessSample(
         id=id_,
         state=stat.state,
         cpu_s=stat.cpu_s,
         threads=stat.threads,
         major_faults=stat.major_faults,
-        memory_bytes=stat.memory_bytes,
-        shared_bytes=_shared(id_.pid),
+        memory_bytes=stat.memory_bytes if isinstance(resident, Gap) else resident.memory_bytes,
+        shared_bytes=resident if isinstance(resident, Gap) else resident.shared_bytes,
         read_bytes=io if isinstance(io, Gap) else io.read_bytes,
         write_bytes=io if isinstance(io, Gap) else io.write_bytes,
         disk_read_bytes=io if isinstance(io, Gap) else io.disk_read_bytes,
@@ -107,9 +108,9 @@ def _io(pid: int) -> procfs.Io | Gap:
         return procfs.gap_from(error, "bytes read and written", pid)
 
 
-def _shared(pid: int) -> int | Gap:
+def _resident(pid: int) -> procfs.Resident | Gap:
     try:
-        return procfs.shared_bytes(pid)
+        return procfs.resident(pid)
     except (OSError, IndexError) as error:  # a process that has just ended gives an empty file
         return procfs.gap_from(error if isinstance(error, OSError) else ProcessLookupError(), "shared memory", pid)
 

@@ -36,8 +36,9 @@ class Floors(Record):
     monitoring threads do, 2 to 6 kB/s. disk: nobody reads storage to stay alive.
     socket: ZeroMQ heartbeats, TCPStore polls and keep-alives stay below 1 kB/s.
     growth: over a window (40 KiB/s) and beyond the peak of the minute before, so that a heap that breathes is no
-    progress, and neither is a leak, nor a hung server that is asked again and again (26 kB/s). `thread_bytes` is taken
-    off for every new thread: one that holds a buffer of 64 KiB costs 80 to 95 kB.
+    progress, and neither is a small leak, nor a hung server that is asked again and again (26 kB/s). Before Linux
+    6.16 the kernel counts in steps of 256 KiB, each of which is then taken for growth. `thread_bytes` is taken off
+    for every new thread: one that holds a buffer of 64 KiB costs 80 to 95 kB.
     faults: pages fetched from storage for a memory-mapped file.
     gpu: utilisation only says that a kernel is resident. A kernel that spins for its peer shows 100 % with no memory
     activity at a fifth of the power limit or less (70 W of 400, 22 W of 140).
