@@ -18,6 +18,7 @@ class Control:
 
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
+        self._socket.setblocking(False)
         self.closed = False
         self._inbox = b""
         self._outbox = b""
@@ -30,19 +31,19 @@ class Control:
         return bool(self._outbox) and not self.closed
 
     def first(self) -> dict[str, Any] | None:
-        """The start message, None if firstlight vanished, or fell silent, before it was whole."""
+        """The first message, None if firstlight vanished, or fell silent, before it was whole."""
         ends = time.monotonic() + START_S
         while b"\n" not in self._inbox and not self.closed:
             left = ends - time.monotonic()
             if left <= 0 or not wait_for([self.fileno()], left):
                 return None
             self._receive()
-        messages = self.read()
-        return messages[0] if messages else None
+        line, newline, self._inbox = self._inbox.partition(b"\n")
+        message: dict[str, Any] | None = json.loads(line) if newline else None
+        return message
 
     def read(self) -> list[dict[str, Any]]:
         """Whole messages that have arrived."""
-        self._socket.setblocking(False)
         self._receive()
         *lines, self._inbox = self._inbox.split(b"\n")
         return [json.loads(line) for line in lines]

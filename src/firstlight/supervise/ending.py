@@ -123,22 +123,21 @@ class Ending:
     Asked is whoever has no parent within the tree, which at first is the server's first process alone, since its
     own handler knows best how to end the others. When a parent is gone without having ended its children (a shell
     that only wrapped the server), these are asked in turn. Stopped processes are continued, to be able to hear it.
-    After `grace_s` everybody is killed, frozen first so that none forks while the others die. `orphans` lists pids
-    into whose number whoever escapes must come, faster than `members` can look through all of /proc.
+    From `insist_at` on (monotonic seconds) everybody is killed, frozen first so that none forks while the others die.
+    `escapers` lists pids into whose number whoever escapes must come, faster than `members` can look through all of
+    /proc.
     """
 
     def __init__(
         self,
         members: Callable[[], list[Member]],
-        grace_s: float,
-        now: float,
+        insist_at: float,
         *,
-        orphans: Callable[[], list[int]] = list,
+        escapers: Callable[[], list[int]],
     ) -> None:
         self._members = members
-        self._orphans = orphans
-        self._insist_at = now + grace_s
-        self._give_up_at = now + grace_s + INSIST_S
+        self._escapers = escapers
+        self._insist_at = insist_at
         self._asked: set[tuple[int, int]] = set()
         self._killed: set[tuple[int, int]] = set()
         self._empty_scans = 0
@@ -147,17 +146,16 @@ class Ending:
     def insisting(self) -> bool:
         return bool(self._killed)
 
-    def hurry(self, now: float, grace_s: float) -> None:
-        """Insist after `grace_s` from now, if that is sooner."""
-        self._insist_at = min(self._insist_at, now + grace_s)
-        self._give_up_at = self._insist_at + INSIST_S
+    def hurry(self, insist_at: float) -> None:
+        """Insist then, if that is sooner."""
+        self._insist_at = min(self._insist_at, insist_at)
 
     def step(self, now: float) -> Ended | None:
         """Look who is left and do what is due. `now` is monotonic seconds."""
         alive = [member for member in self._members() if member.alive]
         # One scan of /proc is no snapshot: a child may be born behind its back, so nobody must be seen twice.
         self._empty_scans = 0 if alive else self._empty_scans + 1
-        if self._empty_scans > 1 or (alive and now >= self._give_up_at):
+        if self._empty_scans > 1 or (alive and now >= self._insist_at + INSIST_S):
             left = tuple(f"{m.name} (pid {m.pid}, state {m.state})" for m in alive)
             return Ended(len(self._asked), len(self._killed), left)
         if now >= self._insist_at:
@@ -187,7 +185,7 @@ class Ending:
         """Freeze those who fork and exit faster than a scan of /proc takes; the next scan finds them frozen."""
         rounds_without = 0
         for _ in range(CHASE_ROUNDS):
-            seen = [member for pid in reversed(self._orphans()) if (member := look(pid))]
+            seen = [member for pid in reversed(self._escapers()) if (member := look(pid))]
             running = [member for member in seen if member.alive and member.state not in "Tt"]
             rounds_without = 0 if running else rounds_without + 1
             if rounds_without > 1:

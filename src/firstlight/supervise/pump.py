@@ -42,19 +42,23 @@ class Pump:
         self._splices = hasattr(os, "splice")
         os.set_blocking(self.source, False)
 
-    def move(self) -> None:
-        """Move what is there, up to a bound. Never blocks on the pipe; `ended` is set at its end."""
+    def move(self) -> int:
+        """Move what is there, up to a bound; how many bytes. Never blocks on the pipe; `ended` is set at its end."""
+        moved = 0
         for _ in range(CHUNKS_AT_ONCE):
-            if self.ended or not self._move_chunk():
-                return
+            chunk = 0 if self.ended else self._move_chunk()
+            moved += chunk
+            if not chunk:
+                break
+        return moved
 
-    def _move_chunk(self) -> bool:
+    def _move_chunk(self) -> int:
         try:
             moved = self._splice() if self._splices else self._copy()
         except BlockingIOError:
-            return False
+            return 0
         self.ended = moved == 0
-        return moved > 0
+        return moved
 
     def _splice(self) -> int:
         try:

@@ -37,15 +37,21 @@ def refusal(fact: dict[str, Any], start: dict[str, Any]) -> FirstlightError:
     if fact["where"] == "fork":
         return no_process(fact["errno"])
     if fact["where"] == "chdir":
-        return CommandNotFound(f"cannot run in {start['cwd']}: {os.strerror(fact['errno'])}", "Start elsewhere.")
+        folder = "this folder" if isinstance(start["cwd"], int) else start["cwd"]
+        return CommandNotFound(f"cannot run in {folder}: {os.strerror(fact['errno'])}", "Start elsewhere.")
     return CommandNotFound(f"cannot run {start['argv'][0]!r}: {_why(fact['errno'], start)}", _COMMAND)
 
 
 def _why(number: int, start: dict[str, Any]) -> str:
     program = start["argv"][0]
     if "/" in program:
-        if number == errno.ENOENT and Path(start["cwd"], program).exists():
+        if number == errno.ENOENT and _in_its_folder(program, start["cwd"]).exists():
             return "it is there, but the interpreter that its first line names is not"
     elif number == errno.EACCES and not shutil.which(program, os.F_OK, start["env"].get("PATH")):
         number = errno.ENOENT  # only a folder of the PATH may not be looked into; no program was refused
     return _WHY.get(number, os.strerror(number))
+
+
+def _in_its_folder(program: str, cwd: str | int) -> Path:
+    """Where the program was looked for; a folder without a name is that of firstlight itself."""
+    return Path(program) if isinstance(cwd, int) else Path(cwd, program)

@@ -8,7 +8,9 @@ from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.capture import LogFollower
-from firstlight.supervise.pump import Channel, widen
+from firstlight.supervise.pump import Channel, Pump, widen
+
+STREAMS = ("stdout", "stderr")
 
 
 class Stream(NamedTuple):
@@ -18,11 +20,6 @@ class Stream(NamedTuple):
     channel: Channel
     write_end: int
     path: Path
-
-    @property
-    def fds(self) -> list[int]:
-        """What the guard inherits."""
-        return [fd for fd in (*self.channel, self.write_end) if fd >= 0]
 
     def followers(self, clock: Clock) -> list[LogFollower]:
         """Who reads the log, and what the file missed of it."""
@@ -37,9 +34,62 @@ class Stream(NamedTuple):
                 os.close(fd)
 
 
+class Output:
+    """Both streams, and the file that exits are noted in. What a guard inherits is told to it in `message`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.gaps: list[Gap] = []
+        _occupy_stdio()
+        self.exits = _open_exits(folder)
+        self._streams = [open_stream(name, folder, self.gaps) for name in STREAMS]
+        self._writable = True
+
+    @property
+    def paths(self) -> tuple[Path, Path]:
+        stdout, stderr = (stream.path for stream in self._streams)
+        return stdout, stderr
+
+    @property
+    def fds(self) -> list[int]:
+        """What a guard inherits."""
+        writable = [stream.write_end for stream in self._streams if self._writable]
+        return [fd for fd in (self.exits, *writable, *(fd for s in self._streams for fd in s.channel)) if fd >= 0]
+
+    @property
+    def message(self) -> dict[str, object]:
+        """The numbers of all these for the guard."""
+        streams = {s.name: {"channel": s.channel, "write_end": s.write_end} for s in self._streams}
+        return {"exits": self.exits, **streams}
+
+    def followers(self, clock: Clock) -> list[LogFollower]:
+        return [follower for stream in self._streams for follower in stream.followers(clock)]
+
+    def pumps(self) -> list[Pump]:
+        """What does the guard's work where there is no guard."""
+        return [Pump(stream.name, stream.channel) for stream in self._streams]
+
+    def leave_writing_to_others(self) -> None:
+        """Close the write ends here, or the pipes would never end."""
+        self._writable = False
+        for stream in self._streams:
+            os.close(stream.write_end)
+
+    def close(self) -> None:
+        """Close what this process holds of it, the write ends excepted."""
+        os.close(self.exits)
+        for stream in self._streams:
+            stream.close()
+
+
+def _open_exits(folder: Path) -> int:
+    try:
+        return os.open(folder / "exits.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
 def open_stream(name: str, folder: Path, gaps: list[Gap]) -> Stream:
     """Open all of it. A log file that cannot be opened is a gap."""
-    _occupy_stdio()
     path = folder / f"{name}.log"
     read_end, write_end = os.pipe()
     widen(write_end)

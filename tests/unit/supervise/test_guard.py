@@ -1,5 +1,6 @@
 """The guard leaves nothing of a server behind and loses nothing of its log, whoever is killed, and whenever."""
 
+import contextlib
 import json
 import os
 import resource
@@ -34,7 +35,11 @@ from firstlight.supervise.launch import launch
 folder, run, what, source = sys.argv[1:]
 print("go", flush=True)
 server = launch(
-    ServerCommand(engine="generic", argv=(sys.executable, "-u", "-c", source)), Path(folder), SystemClock(), run=run
+    ServerCommand(engine="generic", argv=(sys.executable, "-u", "-c", source)),
+    Path(folder),
+    SystemClock(),
+    run=run,
+    grace_s=2,
 )
 if what == "release":
     assert server.release()
@@ -110,33 +115,197 @@ def test_sigterm_to_the_guard_ends_the_tree(start, eventually):
     eventually(lambda: server.root.pid not in start.living(), "the server's end")
 
 
-def test_a_killed_guard_loses_nothing_of_the_log_and_the_server_can_still_be_ended(start, eventually):
-    server = start.python(COUNTS_FOR_EVER)
-    eventually(lambda: len(start.log()) > 10_000, "a log that grows")
-    os.kill(server.guard, signal.SIGKILL)
-    eventually(lambda: server.guard_lost, "the take-over")
+def another_guard(start, before=0):
+    """The guard of this run that is not `before`; 0 while there is none."""
+    titles = {pid: procfs.cmdline(pid) for pid in start.living() if pid != before}
+    return next((pid for pid, title in titles.items() if title == (f"firstlight guard {start.run}",)), 0)
+
+
+def kill_the_guard(server, eventually):
+    """Its successor has been told of the server when this returns."""
+    before = server.guard
+    os.kill(before, signal.SIGKILL)
+    eventually(lambda: server.guard != before, "another guard")
+
+
+@contextlib.contextmanager
+def no_descriptors_left():
+    """No guard can be started meanwhile, as there is no socket to be had."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def gap_says(server, words):
+    server.poll()
+    return any(gap.what == "the guard of the server" and words in gap.detail for gap in server.gaps)
+
+
+def grown(start, eventually):
     size = len(start.log())
     eventually(lambda: len(start.log()) > size + 100_000, "a log that goes on growing")
+
+
+def test_a_killed_guard_is_followed_by_one_that_keeps_the_log_and_ends_the_server(start, eventually):
+    server = start.python(COUNTS_FOR_EVER)
+    eventually(lambda: len(start.log()) > 10_000, "a log that grows")
+    first = server.guard
+    kill_the_guard(server, eventually)
+    grown(start, eventually)
+    kill_the_guard(server, eventually)
+    grown(start, eventually)
     result = server.stop(10)
     assert (result.asked, result.killed, result.left) == (1, 0, ())
     assert start.living() == []
     assert_counts_without_a_gap(start.log(), last="bye")
-    assert any(gap.what == "the guard of the server" for gap in server.gaps)
+    assert gap_says(server, "another took its place")
+    assert server.own_pids[:2] == (os.getpid(), first)
+    assert len(set(server.own_pids)) == 4
 
 
-def test_after_the_guard_only_the_servers_processes_are_ended(start, eventually):
+def test_where_no_guard_can_follow_firstlight_keeps_the_log_and_ends_the_server(start, eventually):
+    server = start.python(COUNTS_FOR_EVER)
+    eventually(lambda: len(start.log()) > 10_000, "a log that grows")
+    with no_descriptors_left():
+        os.kill(server.guard, signal.SIGKILL)
+        eventually(lambda: server.guard_lost, "the take-over")
+    grown(start, eventually)
+    assert server.release() is False
+    result = server.stop(10)
+    assert (result.asked, result.killed, result.left) == (1, 0, ())
+    assert start.living() == []
+    assert_counts_without_a_gap(start.log(), last="bye")
+    assert gap_says(server, "firstlight itself keeps the log")
+
+
+@pytest.mark.parametrize("followed", [True, False], ids=["by another guard", "by firstlight"])
+def test_after_the_guard_only_the_servers_processes_are_ended(start, eventually, followed):
     bystander = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         server = start.command("bash", "-c", "(setsid setsid sleep 600 &); echo up; sleep 600")
         eventually(lambda: "up" in start.log(), "the server")
-        os.kill(server.guard, signal.SIGKILL)
-        eventually(lambda: server.guard_lost, "the take-over")
+        if followed:
+            kill_the_guard(server, eventually)
+        else:
+            with no_descriptors_left():
+                os.kill(server.guard, signal.SIGKILL)
+                eventually(lambda: server.guard_lost, "the take-over")
         assert server.stop(5).left == ()
         assert start.living() == []
         assert bystander.poll() is None
     finally:
         bystander.kill()
         bystander.wait()
+
+
+WITHOUT_A_MARK = """
+import os, signal, time
+for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.execve("/bin/sleep", ["sleep", "600"], {})
+os.wait()
+print("up")
+time.sleep(600)
+"""
+
+
+def alive(id_):
+    try:
+        stat = procfs.stat(id_.pid)
+    except OSError:
+        return False
+    return stat.id == id_ and stat.state not in "ZX"
+
+
+def test_who_dropped_the_mark_and_left_the_session_is_still_known_to_the_next_guard(start, eventually):
+    server = start.python(WITHOUT_A_MARK)
+    eventually(lambda: "up" in start.log(), "the server")
+    (escaped,) = (procfs.stat(pid).id for pid in procfs.children(server.guard) if pid != server.root.pid)
+    server.poll()
+    kill_the_guard(server, eventually)
+    assert alive(escaped)
+    assert server.stop(0).left == ()
+    assert not alive(escaped)
+
+
+def test_deaths_after_that_of_the_guard_are_reported_with_their_status(start, eventually):
+    server = start.python("import os, time\nprint(os.fork()); time.sleep(600)")
+    eventually(lambda: start.log().count("\n") == 2, "both processes")
+    server.poll()
+    kill_the_guard(server, eventually)
+    os.kill(server.root.pid, signal.SIGKILL)
+    exits = []
+    eventually(lambda: exits.extend(server.poll()) or exits, "the exit")
+    assert [(exit_.id, exit_.signal) for exit_ in exits] == [(server.root, 9)]
+    assert '"status": 9' in (start.folder / "exits.jsonl").read_text()
+
+
+@pytest.mark.parametrize("later_s", [0.0, 0.3])
+def test_firstlight_killed_after_its_guard_leaves_nothing(start, eventually, later_s):
+    with drive(start, "wait", COUNTS_FOR_EVER) as driver:
+        assert driver.stdout.readline() == b"go\n"
+        assert int(driver.stdout.readline()) in start.living()
+        guard = another_guard(start)
+        os.kill(guard, signal.SIGKILL)
+        eventually(lambda: another_guard(start, guard), "another guard")
+        time.sleep(later_s)
+        driver.kill()
+    eventually(lambda: not start.living(), "the end of everything")
+    assert_counts_without_a_gap(start.log(), last="bye")
+
+
+def test_a_guard_killed_after_firstlight_leaves_nothing(start, eventually):
+    """The server ignores SIGTERM, so that the guard is still at work."""
+    source = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(600)"
+    with drive(start, "wait", source) as driver:
+        assert driver.stdout.readline() == b"go\n"
+        assert int(driver.stdout.readline()) in start.living()
+        eventually(lambda: "up" in start.log(), "the server")
+        guard = another_guard(start)
+        driver.kill()
+    eventually(lambda: another_guard(start, guard), "the guard's deputy")
+    os.kill(guard, signal.SIGKILL)
+    eventually(lambda: not start.living(), "the end of everything")
+
+
+def test_a_released_server_has_its_log_kept_though_its_first_guard_was_killed(start, eventually):
+    server = start.python(COUNTS_FOR_EVER)
+    eventually(lambda: len(start.log()) > 10_000, "a log that grows")
+    kill_the_guard(server, eventually)
+    assert server.release()
+    server.close()
+    grown(start, eventually)
+    os.kill(server.root.pid, signal.SIGTERM)
+    eventually(lambda: not start.living(), "the end of server and guard")
+    assert_counts_without_a_gap(start.log(), last="bye")
+
+
+def test_a_stopped_guard_is_continued(start, eventually):
+    server = start.python(COUNTS_FOR_EVER)
+    eventually(lambda: len(start.log()) > 10_000, "a log that grows")
+    os.kill(server.guard, signal.SIGSTOP)
+    eventually(lambda: gap_says(server, "the guard was stopped by a signal"), "the gap")
+    grown(start, eventually)
+    assert server.stop(10) == (1, 0, ())
+
+
+def test_a_guard_with_nothing_to_do_does_not_even_wake_up(start, eventually):
+    server = start.command("bash", "-c", "echo up; sleep 600")
+    eventually(lambda: "up" in start.log(), "the server")
+    wake_ups = []
+
+    def asleep():
+        wake_ups.append(procfs.status(server.guard)["voluntary_ctxt_switches"])
+        return wake_ups[-300:] == 300 * wake_ups[-1:]  # for one and a half seconds at least
+
+    eventually(asleep, "a guard that sleeps")
 
 
 def test_a_log_file_that_refuses_every_byte_does_not_stop_the_server(start, eventually):

@@ -168,6 +168,19 @@ def test_a_folder_that_does_not_exist_says_so(start):
         start.command("true", cwd=Path("/no/such/folder"))
 
 
+def test_a_server_starts_in_a_folder_that_was_removed_as_from_a_shell(start, eventually, monkeypatch, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    server = start.command("bash", "-c", "readlink /proc/self/cwd")
+    eventually(lambda: start.log().endswith("\n"), "the line")
+    assert start.log() == f"{gone} (deleted)\n"
+    with pytest.raises(CommandNotFound, match=r"cannot run '\./serve': there is no such command"):
+        start.command("./serve")
+    assert server.stop(5).left == ()
+
+
 def test_a_log_folder_that_cannot_be_written_is_a_gap_and_the_log_is_still_followed(start, eventually):
     start.folder = start.folder / "not there"
     server = start.command("bash", "-c", "echo still here; sleep 600")

@@ -80,6 +80,21 @@ def test_who_forks_twice_into_a_session_of_its_own_is_found_by_its_reaper(start,
     eventually(lambda: tree.refresh() and "sleep 603" in names(tree), "the grandchild")
 
 
+def test_a_server_whose_root_has_gone_is_known_by_those_who_serve_on(start, tree_of, eventually):
+    """It daemonises: forks, leaves the session, forks again, and its first process exits with 0."""
+    server = start.python(
+        "import os, time\nif os.fork():\n  time.sleep(0.1); os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+        "if not os.fork(): os.execlp('sleep', 'sleep', '613')\nos.execlp('sleep', 'sleep', '614')"
+    )
+    tree = tree_of(server.root, server.reapers)
+    gone = []
+    eventually(lambda: gone.extend(tree.refresh().gone) or server.root in gone, "the root's end")
+    eventually(lambda: tree.refresh() and names(tree) == ["sleep 613", "sleep 614"], "the daemon and its child")
+    late = next(id_ for id_ in tree.processes if tree.processes[id_].name == "sleep 614")
+    os.kill(late.pid, signal.SIGKILL)
+    eventually(lambda: tree.refresh() and names(tree) == ["sleep 613"], "the daemon's end")
+
+
 def test_appearing_and_going_are_each_told_once(start, tree_of, eventually):
     server = start.python(
         "import os\npid = os.fork() or os.execlp('sleep', 'sleep', '605')\nos.waitpid(pid, 0)\n"
