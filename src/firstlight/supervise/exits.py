@@ -8,8 +8,10 @@ is a gap.
 import fcntl
 import os
 import queue
+import resource
 import select
 import struct
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -24,6 +26,8 @@ from firstlight.supervise.oom import OomWatch
 TICK_S = 60.0
 REPORTED_MAX = 1000
 """How many of those reported are remembered, so that none is reported twice when the guard tells of it later."""
+PIDFDS_SHARE = 4
+"""At most a quarter of the descriptors that this process may have are spent on pidfds; others need some, too."""
 STATUS_WAIT_S = 1.0
 """How long a death may wait for its status: for its parent to reap it, or the guard to report."""
 
@@ -89,6 +93,7 @@ class ExitWatch:
         self._deaths: queue.SimpleQueue[tuple[int, float]] = queue.SimpleQueue()
         self._told: dict[ProcessId, int] = {}
         self._reported: deque[ProcessId] = deque(maxlen=REPORTED_MAX)
+        self._pidfds_max = _descriptors() // PIDFDS_SHARE
         self._epoll = select.epoll()
         self._closing = os.eventfd(0, os.EFD_CLOEXEC)
         self._epoll.register(self._closing, select.EPOLLIN)
@@ -108,14 +113,14 @@ class ExitWatch:
         watched = _Watched(id_, who)
         self._watched[id_] = watched
         self._oom.watch(id_)
+        if len(self._by_fd) >= self._pidfds_max:
+            return  # the process tree will tell, see `gone`
         try:
-            watched.pidfd = _open_pidfd(id_)
-            self._by_fd[watched.pidfd] = watched
-            self._epoll.register(watched.pidfd, select.EPOLLIN | select.EPOLLONESHOT)
+            self._await_death(watched)
         except (FileNotFoundError, ProcessLookupError):
             self._buried(watched, self._clock.wall())
         except (OSError, AttributeError):
-            return  # no pidfds here, or no descriptors left: the process tree will tell, see `gone`
+            return  # no pidfds here, or no descriptors left
 
     def told(self, exits: list[Exit]) -> None:
         """What the guard reports: the status where the kernel has forgotten it, and deaths that nobody watched."""
@@ -167,6 +172,17 @@ class ExitWatch:
                     return
                 self._deaths.put((fd, self._clock.wall()))
 
+    def _await_death(self, watched: _Watched) -> None:
+        pidfd = _open_pidfd(watched.id)
+        self._by_fd[pidfd] = watched
+        try:
+            self._epoll.register(pidfd, select.EPOLLIN | select.EPOLLONESHOT)
+        except OSError:
+            del self._by_fd[pidfd]
+            os.close(pidfd)
+            raise
+        watched.pidfd = pidfd
+
     def _buried(self, watched: _Watched, at: float) -> None:
         watched.died_at = at
         self._dead.append(watched)
@@ -193,6 +209,7 @@ class ExitWatch:
         who = dead.process
         seen = exit_of(dead.id, who.name, status, dead.died_at)
         oom = seen.signal == 9 and self._oom.blames(dead.id)
+        self._oom.forget(dead.id)
         return Exit(
             id=seen.id,
             name=seen.name,
@@ -204,6 +221,12 @@ class ExitWatch:
             rank=who.rank,
             label=who.label,
         )
+
+
+def _descriptors() -> int:
+    """How many this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else sys.maxsize
 
 
 def _open_pidfd(id_: ProcessId) -> int:

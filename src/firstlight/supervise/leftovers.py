@@ -44,10 +44,15 @@ class Segment(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What was removed from /dev/shm, and what may be the server's but was left because it could not be told."""
+    """What became of the segments that are new in /dev/shm since the launch; others' that are in use are not named.
 
-    removed: tuple[str, ...]
-    left: tuple[str, ...]
+    `removed` is gone. `left` was seen in use by the server itself, and is still used by another or would not go.
+    `unsure` is used by nobody and was never seen in use: the server's if it closed them at once, or anybody's.
+    """
+
+    removed: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    unsure: tuple[str, ...] = ()
 
 
 class ShmWatch:
@@ -84,18 +89,18 @@ class ShmWatch:
         for names in self._reader.answers(LAST_LOOK_S / 3).values():
             self.owned |= {segment for segment in self._unclaimed if segment.name in names}
         new = self._segments() - self._before
-        owned, maybe = new & self.owned, {s for s in new - self.owned if s.name.startswith(KNOWN_KINDS)}
-        if not owned and not maybe:
-            return Swept((), ())
+        if not new:
+            return Swept()
+        owned = new & self.owned
         in_use = self._used_by_anybody()
         if in_use is None:
-            return Swept((), _names(owned | maybe))
-        if any(segment.name in in_use for segment in new):
-            removable, left = owned, {segment for segment in maybe if segment.name not in in_use}
-        else:
-            removable, left = owned | maybe, set()
-        removed = {segment for segment in removable if segment.name not in in_use and self._unlink(segment)}
-        return Swept(_names(removed), _names((owned - removed) | left))
+            return Swept(left=_names(owned), unsure=_names(new - owned))
+        others_make_some = any(segment.name in in_use for segment in new)
+        idle = {segment for segment in new if segment.name not in in_use}
+        known_kinds = {segment for segment in idle - owned if segment.name.startswith(KNOWN_KINDS)}
+        removable = idle & owned if others_make_some else (idle & owned) | known_kinds
+        removed = {segment for segment in removable if self._unlink(segment)}
+        return Swept(_names(removed), _names(owned - removed), _names(idle - owned - removed))
 
     def close(self) -> None:
         """Let the reader end."""

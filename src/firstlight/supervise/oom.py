@@ -122,6 +122,10 @@ class OomWatch:
             self._files[id_] = file
             self._counters.setdefault(file, _Counter(file))
 
+    def forget(self, id_: ProcessId) -> None:
+        """It has ended, and was judged."""
+        self._files.pop(id_, None)
+
     def sample(self) -> None:
         """Read the counters; call it at every tick."""
         for counter in self._counters.values():
@@ -134,7 +138,7 @@ class OomWatch:
         if id_.pid in self._named:
             self._named.discard(id_.pid)
             return True
-        file = self._files.pop(id_, None)
+        file = self._files.get(id_)
         counter = self._counters.get(file) if file else None
         return counter is not None and self._clock.monotonic() - counter.grew_at <= GROWTH_COUNTS_S
 

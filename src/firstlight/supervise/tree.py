@@ -5,6 +5,7 @@ belongs to the tree if its parent does, if it was orphaned into the hands of a r
 server), or if it sits in a session or process group that a member leads; the last two find whoever forked twice.
 """
 
+import errno
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -104,11 +105,15 @@ class ProcessTree:
         return member.process if member else self._remembered.get(id_)
 
     def refresh(self) -> TreeChange:
-        """Look again. Zombies count as gone, once."""
+        """Look again. Zombies count as gone, once. With no descriptor left to look with, nothing has changed."""
         now = self._clock.monotonic()
-        pids = set(procfs.pids())
-        gone = self._drop_gone()
-        appeared = self._adopt(self._newcomers(pids, now), now)
+        try:
+            newcomers = self._newcomers(set(procfs.pids()), now)
+            stats = {id_: _stat(id_.pid) for id_ in self._members}
+        except OSError:
+            return TreeChange()
+        gone = self._drop_gone(stats)
+        appeared = self._adopt(newcomers, now)
         gone += [id_ for id_ in appeared if id_ not in self._members]
         changed = self._read_titles(now, wait_s=TITLES_WAIT_S if appeared else 0.0)
         return TreeChange(
@@ -121,10 +126,10 @@ class ProcessTree:
         """Let the reader of titles end."""
         self._titles.close()
 
-    def _drop_gone(self) -> list[ProcessId]:
+    def _drop_gone(self, stats: dict[ProcessId, procfs.Stat | None]) -> list[ProcessId]:
         gone = []
         for id_, member in self._members.items():
-            stat = _stat(id_.pid)
+            stat = stats[id_]
             if stat is None or stat.id != id_ or not lives(stat):
                 gone.append(id_)
             else:
@@ -220,9 +225,12 @@ def lives(stat: procfs.Stat) -> bool:
 
 
 def _stat(pid: int) -> procfs.Stat | None:
+    """None for a process that is gone, or may not be seen. Raises OSError if there is no descriptor to look with."""
     try:
         return procfs.stat(pid)
-    except OSError:
+    except OSError as error:
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            raise
         return None
 
 

@@ -1,8 +1,10 @@
 """How a process ended is known though it is nobody's child here: status, signal, order, OOM killer."""
 
 import os
+import resource
 import signal
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,7 @@ from firstlight.clock import HandClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
-from firstlight.supervise.exits import ExitWatch, exit_of, status_by_pidfd, status_by_zombie
+from firstlight.supervise.exits import PIDFDS_SHARE, ExitWatch, exit_of, status_by_pidfd, status_by_zombie
 from firstlight.supervise.oom import GROWTH_COUNTS_S, OomWatch, cgroup_mounts, counter_file, killed_pids, oom_kills
 
 
@@ -102,6 +104,58 @@ def test_exits_come_in_the_order_of_death(watch, eventually):
     exits = collect(watch, eventually, count=5)
     assert [exit_.id for exit_ in exits] == [ids[number] for number in order]
     assert [exit_.at for exit_ in exits] == sorted(exit_.at for exit_ in exits)
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_more_processes_than_descriptors_are_watched_all_the_same(clock, parent, eventually):
+    """Those without a pidfd are known to have died from the process tree, with the status that the guard tells."""
+    process = parent("for n in {1..60}; do sleep 624 & echo $!; done; wait; read")
+    ids = [child_of(process) for _ in range(60)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        watch = ExitWatch(clock)
+        before = descriptors()
+        for id_ in ids:
+            watch.watch(id_)
+        assert descriptors() - before <= 100 // PIDFDS_SHARE
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for id_ in ids:
+        os.kill(id_.pid, signal.SIGKILL)
+    go(process)
+    eventually(lambda: not any(Path(f"/proc/{id_.pid}").exists() for id_ in ids), "the end of all")
+    watch.told([Exit(id=id_, name="sleep", at=clock.wall(), signal=9) for id_ in ids])
+    watch.gone(tuple(ids))
+    exits = collect(watch, eventually, count=60)
+    assert {exit_.id for exit_ in exits} == set(ids)
+    assert {exit_.signal for exit_ in exits} == {9}
+    watch.close()
+
+
+def test_the_root_of_a_daemon_ends_and_the_end_of_the_daemon_is_told_later(watch, start, eventually):
+    server = start.python(
+        "import os\nif os.fork(): os._exit(0)\nos.setsid()\nif os.fork(): os._exit(0)\n"
+        "print(os.getpid()); os.execlp('sleep', 'sleep', '625')"
+    )
+    eventually(lambda: start.log().endswith("\n"), "the daemon")
+    daemon = procfs.stat(int(start.log())).id
+    watch.watch(server.root)
+    watch.watch(daemon)
+    exits = []
+
+    def told(count):
+        watch.told(server.poll())
+        exits.extend(exit_ for exit_ in watch.poll() if exit_.id in {server.root, daemon})
+        return len(exits) == count
+
+    eventually(lambda: told(1), "the root's end")
+    os.kill(daemon.pid, signal.SIGKILL)
+    eventually(lambda: told(2), "the daemon's end")
+    assert [(exit_.id, exit_.code, exit_.signal) for exit_ in exits] == [(server.root, 0, None), (daemon, None, 9)]
 
 
 def test_one_that_was_gone_before_it_was_watched_is_told_by_the_guard(watch, eventually):

@@ -77,8 +77,38 @@ def test_a_segment_seen_with_the_server_is_removed_whatever_its_name(watch, mapp
     server = mapper("any name")
     noted(watch, server, eventually)
     end(server)
-    assert watch.remove() == Swept(("any name",), ())
+    assert watch.remove() == Swept(removed=("any name",))
     assert left_in(tmp_path) == ["psm_older"]
+
+
+OPENS = """
+import sys
+with open(sys.argv[1], "w") as file:
+    file.write("x")
+    file.flush()
+    if len(sys.argv) > 2:
+        print("open", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_a_plain_file_that_the_server_held_open_is_removed(watch, eventually, tmp_path):
+    server = subprocess.Popen(
+        [sys.executable, "-c", OPENS, str(tmp_path / "scratch"), "stay"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert server.stdout.readline() == b"open\n"
+    noted(watch, server, eventually)
+    end(server)
+    assert watch.remove() == Swept(removed=("scratch",))
+
+
+def test_a_file_that_was_closed_before_anybody_could_look_is_named_and_stays(watch, tmp_path):
+    subprocess.run([sys.executable, "-c", OPENS, str(tmp_path / "breaker_4711")], check=True, timeout=60)
+    watch.note([])
+    assert watch.remove() == Swept(unsure=("breaker_4711",))
+    assert "breaker_4711" in left_in(tmp_path)
 
 
 def test_a_segment_that_another_maps_stays(watch, mapper, eventually, tmp_path):
@@ -86,21 +116,21 @@ def test_a_segment_that_another_maps_stays(watch, mapper, eventually, tmp_path):
     noted(watch, server, eventually)
     end(server)
     mapper("psm_shared")
-    assert watch.remove() == Swept((), ("psm_shared",))
+    assert watch.remove() == Swept(left=("psm_shared",))
     assert "psm_shared" in left_in(tmp_path)
 
 
 def test_a_segment_never_seen_in_use_is_removed_by_its_kind_alone(watch, tmp_path):
     (tmp_path / "nccl-Ab12").touch()
     (tmp_path / "holiday-photos").touch()
-    assert watch.remove() == Swept(("nccl-Ab12",), ())
+    assert watch.remove() == Swept(removed=("nccl-Ab12",), unsure=("holiday-photos",))
     assert left_in(tmp_path) == ["holiday-photos", "psm_older"]
 
 
 def test_while_another_makes_segments_too_the_kind_alone_is_not_enough(watch, mapper, tmp_path):
     mapper("psm_anothers")
     (tmp_path / "psm_whose").touch()
-    assert watch.remove() == Swept((), ("psm_whose",))
+    assert watch.remove() == Swept(unsure=("psm_whose",))
     assert left_in(tmp_path) == ["psm_anothers", "psm_older", "psm_whose"]
 
 
@@ -111,19 +141,19 @@ def test_a_segment_replaced_by_one_of_the_same_name_stays(watch, mapper, eventua
     (tmp_path / "keeps the inode busy").hardlink_to(tmp_path / "any name")
     (tmp_path / "any name").unlink()
     (tmp_path / "any name").touch()
-    assert watch.remove() == Swept((), ())
+    assert watch.remove() == Swept(unsure=("any name", "keeps the inode busy"))
     assert "any name" in left_in(tmp_path)
 
 
 def test_nothing_new_is_nothing_to_do(watch, tmp_path):
-    assert watch.remove() == Swept((), ())
+    assert watch.remove() == Swept()
     assert left_in(tmp_path) == ["psm_older"]
 
 
 def test_without_shared_memory_there_is_nothing_to_sweep(clock, tmp_path):
     shm = ShmWatch(clock, tmp_path / "none")
     shm.note([])
-    assert shm.remove() == Swept((), ())
+    assert shm.remove() == Swept()
     shm.close()
 
 

@@ -1,6 +1,7 @@
 """Every process of a server is known, however it forks; strangers and the dead are not."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from firstlight import procfs
 from firstlight.core.vocabulary import Role
 from firstlight.supervise.slow_reads import STUCK_S, Reader
-from firstlight.supervise.tree import ProcessTree
+from firstlight.supervise.tree import ProcessTree, TreeChange
 
 
 @dataclass
@@ -188,6 +189,20 @@ def test_a_server_that_is_gone_leaves_an_empty_tree(tree_of, stranger):
     server.wait()
     assert tree.refresh().gone == (root,)
     assert tree.processes == {}
+
+
+def test_with_no_descriptor_left_nobody_counts_as_gone(start, tree_of, eventually):
+    server = start.command("sleep", "615")
+    tree = tree_of(server.root, server.reapers)
+    eventually(lambda: tree.refresh() and list(tree.processes) == [server.root], "the server")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        change = tree.refresh()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert change == TreeChange()
+    assert list(tree.processes) == [server.root]
 
 
 def test_a_read_that_never_comes_back_is_given_up_and_the_others_go_on(clock, eventually):
