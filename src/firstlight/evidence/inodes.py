@@ -14,7 +14,8 @@ from typing import NamedTuple
 from firstlight import procfs
 from firstlight.clock import Deadline
 
-FDS_MAX = 4096
+FDS_MAX = 16384
+"""Descriptors read per process, some 12 µs each."""
 
 
 class Descriptor(NamedTuple):
@@ -61,9 +62,11 @@ def holders(keys: set[str], first: Iterable[int], deadline: Deadline) -> Holders
             unseen += 1
             continue
         try:
-            for descriptor in descriptors(pid):
+            found = descriptors(pid)
+            for descriptor in found:
                 if descriptor.key in keys:
                     by_key[descriptor.key].append(descriptor)
+            unseen += len(found) >= FDS_MAX
         except (FileNotFoundError, ProcessLookupError):
             continue
         except OSError:

@@ -5,7 +5,8 @@
 sockets, which the kernel does not count.
 
 Left out on purpose: firstlight's own connections, and whatever runs through the server's own port. A scrape of 100 kB
-of metrics every 15 s is no progress of a server that hangs.
+of metrics every 15 s is no progress of a server that hangs. Nor is what a process says to itself: the rank that keeps
+the rendezvous store asks it a hundred times a second whether the others have come, 9 kB/s with torch 2.13.
 """
 
 import os
@@ -141,10 +142,11 @@ class Sockets:
             if c.inode and c.local_port != self.port and (c.local_port, c.remote_port) not in ours
         ]
         self._owners.search((c.inode for c in telling), pids)
-        self._seen = {c.inode: self._add(c) for c in telling}
+        by_ends = {(c.local_port, c.remote_port): c.inode for c in telling}
+        self._seen = {c.inode: self._add(c, by_ends.get((c.remote_port, c.local_port), 0)) for c in telling}
         return dict(self._totals)
 
-    def _add(self, connection: TcpSocket) -> _Seen:
+    def _add(self, connection: TcpSocket, other_end: int) -> _Seen:
         """Count what a connection carried since it was last counted, if its owner is known by now."""
         total = connection.sent + connection.received
         seen = self._seen.get(connection.inode, _Seen(self._pass, total, counted=False))
@@ -153,7 +155,8 @@ class Sockets:
             return seen
         # What an old connection of a newly met process carried before is no news.
         is_old = seen.counted or seen.in_pass <= self._met_in[owner]
-        self._totals[owner] += max(0, total - (seen.total if is_old else 0))
+        if self._owners.of(other_end) != owner:
+            self._totals[owner] += max(0, total - (seen.total if is_old else 0))
         return _Seen(seen.in_pass, total, counted=True)
 
 

@@ -17,7 +17,13 @@ DEADLINE_S = 20
 PEER = """
 import socket, sys
 here = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-if sys.argv[1] == "listen":
+other = None
+if sys.argv[1] == "itself":
+    here.bind(("127.0.0.1", 0)); here.listen()
+    link = socket.create_connection(here.getsockname())
+    other, _ = here.accept()
+    print("connected", flush=True)
+elif sys.argv[1] == "listen":
     here.bind(("127.0.0.1", 0)); here.listen()
     print(here.getsockname()[1], flush=True)
     link, _ = here.accept()
@@ -29,10 +35,10 @@ for command in sys.stdin:
     verb, count = command.split()
     if verb == "send":
         link.sendall(b"x" * int(count))
-    else:
+    if verb == "receive" or other:
         left = int(count)
         while left:
-            left -= len(link.recv(left))
+            left -= len((other or link).recv(left))
     print("done", flush=True)
 """
 
@@ -210,6 +216,15 @@ def test_a_kernel_without_sock_diag_tells_ports_and_says_that_it_does_not_count_
     watched = Watched()
     assert isinstance(watched.sockets.bytes_by_pid([listener.pid]), Gap)
     assert watched.listening(listener.pid).ours == {int(listener.said)}
+
+
+def test_what_a_process_says_to_itself_does_not_count() -> None:
+    store = Peer("itself")
+    watched = Watched()
+    watched.bytes_by_pid(store.pid)
+    store.do("send", 30_000)
+    assert watched.bytes_by_pid(store.pid) == {store.pid: 0}
+    store.end()
 
 
 def test_a_process_that_is_gone_has_no_bytes(pair: tuple[Peer, Peer]) -> None:
