@@ -53,9 +53,12 @@ class Sampler:
         gaps = _one_of_each(gap for part in (_gaps_in(samples.values()), (socket_bytes, gpus)) for gap in part)
         return Measurement(now, interval_s, samples, socket_bytes, gpus, gaps)
 
-    def listening_ports(self, processes: Iterable[Process]) -> Listening:
-        """TCP ports that these processes listen on, and those of which it cannot be told; usually a second old."""
-        return self._sockets.listening([process.id.pid for process in _likeliest_first(list(processes))])
+    def listening_ports(self, processes: Iterable[Process], port: int = 0) -> Listening:
+        """TCP ports that these processes listen on, and those of which it cannot be told; usually a second old.
+
+        With `port` only that one is looked for, which spares a search whenever somebody else opens another.
+        """
+        return self._sockets.listening([process.id.pid for process in _likeliest_first(list(processes))], port)
 
     def clients_of(self, port: int) -> int:
         """Connections to `port` that are not firstlight's own. From now on their traffic is no progress."""

@@ -27,10 +27,9 @@ SHARE_OF_A_CORE = 0.002
 CONNECTIONS_SAVINGS_S = 0.05
 LISTENING_EVERY_S = 1.0
 LISTENING_AT_LEAST_EVERY_S = 5.0
-LISTENERS_SHARE = 0.02
-"""Whose an open port is has to be known soon, and then need not be asked again."""
+LISTENERS_SHARE = 0.005
 LISTENERS_SAVINGS_S = 0.25
-"""Enough to search fifty thousand descriptors at once."""
+"""Whose an open port is has to be known soon: enough to search fifty thousand descriptors at once."""
 REPLY_WITHIN_S = 0.25
 
 _SOCK_DIAG_BY_FAMILY, _DONE, _ERROR = 20, 3, 2
@@ -109,12 +108,12 @@ class Sockets:
                 self._bytes = _refused(error)
         return self._bytes
 
-    def listening(self, pids: Sequence[int]) -> Listening:
-        """Ports on which these processes listen, the likeliest owner first."""
+    def listening(self, pids: Sequence[int], port: int = 0) -> Listening:
+        """Ports on which these processes listen, the likeliest owner first; with `port` only that one."""
         now = self._clock.monotonic()
         if now >= self._listening_due:
             began = self._clock.cpu()
-            ports = _listening_ports(self._clock)
+            ports = {inode: one for inode, one in _listening_ports(self._clock).items() if port in {0, one}}
             cost_s = self._spent(began) / LISTENERS_SHARE
             self._listening_due = now + min(LISTENING_AT_LEAST_EVERY_S, max(LISTENING_EVERY_S, cost_s))
             self._listeners.search(ports, pids)

@@ -280,7 +280,7 @@ class Watch:
         The port that the command names also counts if nobody can tell whose it is.
         Where the command does not name one and several are open (a rendezvous store, metrics), they take turns.
         """
-        listening = self._sampler.listening_ports(self.processes.values())
+        listening = self._sampler.listening_ports(self.processes.values(), self.command.port)
         if port := self.command.port:
             note = self._gaps.add if port in listening.unknown else self._gaps.discard
             note(_unknown_owner(port))

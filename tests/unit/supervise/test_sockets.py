@@ -145,6 +145,13 @@ def test_a_port_is_ours_if_a_member_listens_and_anothers_if_none_does(pair: tupl
     assert watched.listening(client.pid) == Listening()
 
 
+def test_only_the_port_in_question_is_looked_for(pair: tuple[Peer, Peer]) -> None:
+    listener, _ = pair
+    port = int(listener.said)
+    assert Sockets(HandClock()).listening([listener.pid], port).ours == {port}
+    assert Sockets(HandClock()).listening([listener.pid], port - 1) == Listening()
+
+
 def test_a_member_that_opens_its_port_later_is_found_though_it_was_searched_before() -> None:
     watched = Watched()
     watched.listening(os.getpid())
