@@ -40,7 +40,7 @@ from firstlight.supervise.wards import Adopted, Born, Wards
 
 STREAMS = ("stdout", "stderr")
 
-BREATH_S = 0.05
+BREATH_S = 0.1
 SIP_BYTES = 16 << 10
 """After so little log the guard rests for a breath, since more of the kind will come: a chatty server writes a
 hundred times a second, and each wake-up costs. The pipe has room for it all meanwhile."""
@@ -98,15 +98,14 @@ class Guard:
         return not any(member.alive for member in self._wards.members())
 
     def _wait(self, *, breath: bool) -> None:
+        """Until something happens, or a tick is over; the log alone has to wait for the end of a breath."""
         tick_s = self._tick_s()
-        readable = [self._wakeup, *self._wards.events()]
+        urgent = [self._wakeup, *self._wards.events()]
         if not self._control.closed:
-            readable.append(self._control.fileno())
-        if breath:
-            tick_s = min(tick_s, BREATH_S)
-        else:
-            readable += [pump.source for pump in self._pumps if not pump.ended]
-        wait_for(readable, tick_s, self._control.fileno() if self._control.wants_to_write else -1)
+            urgent.append(self._control.fileno())
+        writable = self._control.fileno() if self._control.wants_to_write else -1
+        if not breath or not wait_for(urgent, min(tick_s, BREATH_S), writable):
+            wait_for([*urgent, *(pump.source for pump in self._pumps if not pump.ended)], tick_s, writable)
         try:
             signals = os.read(self._wakeup, 4096)
         except BlockingIOError:

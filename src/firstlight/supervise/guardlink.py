@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.ending import look
 from firstlight.supervise.polling import wait_for
 from firstlight.supervise.pump import Pump
@@ -30,6 +32,18 @@ GUARDS_MAX = 20
 _GUARD_PROGRAM = "import sys; sys.path.append(sys.argv[1]); from firstlight.supervise.guard import main; main()"
 
 Message = dict[str, Any]
+
+_GAPS = {
+    "replaced": "it was killed, and another took its place; exits of that moment may lack their status",
+    "stopped": "the guard was stopped by a signal, and continued by firstlight; log and exits came late",
+    "gone": "it has ended before the server; firstlight itself keeps the log and ends the server",
+}
+
+
+def guard_gap(event: str, traceback: str = "") -> Gap:
+    """What an event in the life of the guard, or its silence, means for what is known of the server."""
+    detail, why = _GAPS.get(event, "it failed, or does not answer"), traceback.strip().rpartition("\n")[2]
+    return Gap(what="the guard of the server", reason=GapReason.FAILED, detail=f"{detail}: {why}" if why else detail)
 
 
 class GuardProcess(NamedTuple):

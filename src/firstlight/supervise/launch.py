@@ -12,14 +12,13 @@ from firstlight.clock import Clock, Deadline
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, ProcessId
 from firstlight.core.server import ServerCommand
-from firstlight.core.vocabulary import GapReason
 from firstlight.supervise.capture import LogFollower
 from firstlight.supervise.control import START_S
 from firstlight.supervise.ending import INSIST_S, Ended, Ending
 from firstlight.supervise.exits import exit_of
 from firstlight.supervise.family import Family
 from firstlight.supervise.guard import DRAIN_S
-from firstlight.supervise.guardlink import GuardLink, GuardProcess, start_guard
+from firstlight.supervise.guardlink import GuardLink, GuardProcess, guard_gap, start_guard
 from firstlight.supervise.guardprocess import become_subreaper
 from firstlight.supervise.orphans import Orphans
 from firstlight.supervise.refusals import no_guard, no_process, refusal
@@ -161,9 +160,9 @@ class Server:
                 case "lost":
                     self._note(log_gap(fact["stream"], fact["errno"]))
                 case event:
-                    self._note(_guard_gap(_GUARD_GAPS.get(event, _BROKEN), fact.get("traceback", "")))
+                    self._note(guard_gap(event, fact.get("traceback", "")))
         if self.guard_lost and not self._closed:
-            self._note(_guard_gap(_NO_GUARD))
+            self._note(guard_gap("gone"))
         return exits
 
     def reported_exits(self) -> list[Exit]:
@@ -222,7 +221,7 @@ class Server:
             if fact["event"] == "started":
                 self._born(_id(fact))
                 return
-            if fact["event"] not in _GUARD_GAPS:
+            if fact["event"] != "stopped":
                 raise refusal(fact, message)
         raise no_guard(f"waited {STARTED_S:.0f} s for {deadline.name}, in vain")
 
@@ -257,7 +256,7 @@ class Server:
 
     def _stop_by_hand(self, grace_s: float, while_waiting: Callable[[], None] | None) -> Ended:
         """There is no guard, or it does not come to an end (then it goes first)."""
-        self._note(_guard_gap(_NO_GUARD))
+        self._note(guard_gap("gone"))
         self._link.retire()
         self._await_guard(2.0)
         insist_at = self._clock.monotonic() + grace_s
@@ -287,7 +286,7 @@ class Server:
         try:
             self._link.guard.wait(seconds)
         except subprocess.TimeoutExpired:
-            self._note(_guard_gap(_BROKEN))
+            self._note(guard_gap("silent"))
 
     def _note(self, gap: Gap) -> None:
         if gap not in self.gaps:
@@ -300,16 +299,3 @@ def _mark(run: str) -> str:
 
 def _id(fact: dict[str, Any]) -> ProcessId:
     return ProcessId(pid=fact["pid"], started=fact["started"])
-
-
-_NO_GUARD = "it has ended before the server; firstlight itself keeps the log and ends the server"
-_BROKEN = "it failed, or does not answer"
-_GUARD_GAPS = {
-    "replaced": "it was killed, and another took its place; exits of that moment may lack their status",
-    "stopped": "the guard was stopped by a signal, and continued by firstlight; log and exits came late",
-}
-
-
-def _guard_gap(detail: str, traceback: str = "") -> Gap:
-    why = traceback.strip().rpartition("\n")[2]
-    return Gap(what="the guard of the server", reason=GapReason.FAILED, detail=f"{detail}: {why}" if why else detail)
