@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from tests.unit.supervise.conftest import Eventually
 
 from firstlight.clock import HandClock
 from firstlight.core.gap import Gap
@@ -108,22 +109,25 @@ class Watched:
         return self.sockets.listening(pids)
 
 
-def test_bytes_are_counted_on_both_ends_from_the_first_look_on(pair: tuple[Peer, Peer]) -> None:
+def test_bytes_are_counted_on_both_ends_from_the_first_look_on(
+    pair: tuple[Peer, Peer], eventually: Eventually
+) -> None:
     listener, client = pair
     send(pair, 1_000_000)
     watched = Watched()
     assert watched.bytes_by_pid(listener.pid, client.pid) == {listener.pid: 0, client.pid: 0}
     send(pair, 100_000)
-    assert watched.bytes_by_pid(listener.pid, client.pid) == {listener.pid: 100_000, client.pid: 100_000}
+    both = {listener.pid: 100_000, client.pid: 100_000}
+    eventually(lambda: watched.bytes_by_pid(listener.pid, client.pid) == both, "the last byte to be acknowledged")
 
 
 def test_an_answer_is_repeated_until_the_next_pass_is_due(pair: tuple[Peer, Peer]) -> None:
     listener, client = pair
     watched = Watched()
-    first = watched.bytes_by_pid(client.pid)
+    first = watched.bytes_by_pid(listener.pid)
     send(pair, 5_000)
-    assert watched.bytes_by_pid(client.pid, after_s=0.1) == first
-    assert watched.bytes_by_pid(client.pid) == {client.pid: 5_000}
+    assert watched.bytes_by_pid(listener.pid, after_s=0.1) == first
+    assert watched.bytes_by_pid(listener.pid) == {listener.pid: 5_000}
     assert listener.pid not in watched.bytes_by_pid(client.pid)
 
 
