@@ -152,10 +152,12 @@ def test_a_process_that_renames_itself_is_told_as_changed(start, tree_of, eventu
     tree = tree_of(server.root, server.reapers)
     eventually(lambda: "up" in start.log() and tree.refresh() and len(tree.processes) == 1, "the server")
     (start.folder / "rename").touch()
-    changed = []
-    eventually(lambda: changed.extend(tree.refresh().changed) or changed, "the new title")
-    assert changed[-1].id == server.root
-    assert changed[-1].name == "VLLM::EngineCore 607"
+    changed = {}
+    eventually(
+        lambda: changed.update({p.name: p.id for p in tree.refresh().changed}) or "VLLM::EngineCore 607" in changed,
+        "the new title",
+    )
+    assert changed["VLLM::EngineCore 607"] == server.root
 
 
 def test_a_running_server_is_followed_without_being_its_parent(tree_of, stranger, eventually):
