@@ -4,7 +4,7 @@
 |-----------|---------------------------------------------------------------|-------------------------------|
 | stopped   | a process that matters was stopped by a signal                | that it is stopped still      |
 | lost      | a rank has exited, and the rest show nothing but CPU          | nobody moves, busy ones spin  |
-| quiet     | no signal at all, for as long as this phase is allowed        | nobody moves                  |
+| quiet     | no signal at all, for as long as this phase is allowed        | nobody moves or wants a CPU   |
 | cpu only  | somebody computes for long, and nothing else tells            | they spin for a missing peer  |
 
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by
@@ -175,9 +175,10 @@ def _weigh_loss(facts: Facts, unexplained: frozenset[int], thresholds: Threshold
 
 
 def _weigh_quiet(facts: Facts, confirmation: Confirmation, thresholds: Thresholds) -> Proof:
-    """Full, unless a process that could not be seen uses some CPU."""
-    seen = confirmation.still | confirmation.spinning
-    unseen = (process for pid, process in facts.processes.items() if pid not in seen)
+    """Full, unless a process that could not be seen uses some CPU; none if one computes and a crowd starves it."""
+    if confirmation.spinning & facts.processes.keys():
+        return Proof.NONE
+    unseen = (process for pid, process in facts.processes.items() if pid not in confirmation.still)
     return Proof.WEAK if any(process.cpu_cores >= thresholds.floors.weak_cores for process in unseen) else Proof.FULL
 
 

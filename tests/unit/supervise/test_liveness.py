@@ -429,6 +429,15 @@ def test_computing_on_a_crowded_machine_moves() -> None:
     assert starved.play(120, starve) == Motion.SLOW
 
 
+def test_a_thread_that_a_crowd_leaves_less_than_a_heartbeat_computes_all_the_same() -> None:
+    """Its main thread sleeps, so only the looks find a thread that wants a CPU."""
+
+    def starve(now: Scene) -> None:
+        now.actors[10].cpu_s += 0.09
+
+    assert scene(looks=spinning).play(200, starve) != Motion.STALLED
+
+
 def test_looks_that_find_life_put_off_the_next_ones() -> None:
     slow = scene(looks=working)
     assert slow.play(200) != Motion.STALLED
