@@ -36,6 +36,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         logs=evidence.tails(watch.log.lines, watch.profile.is_error),
         gaps=watch.gaps + gaps,
         question=question_of(watch),
+        watchers=tuple(sorted(watch.target.own_pids)),
     )
 
 

@@ -145,6 +145,7 @@ class Bundle(Record, kw_only=True):
     `quiet_since` is the wall time of the last progress signal. `looks` holds two or more looks some seconds
     apart, since "slow or stuck" is a difference. `command` is redacted. `question` is what came of asking
     the server for a token, empty if nothing was asked yet or it was answered.
+    `watchers` are the pids of firstlight itself.
     """
 
     format: str = BUNDLE_FORMAT
@@ -164,6 +165,7 @@ class Bundle(Record, kw_only=True):
     logs: tuple[LogTail, ...] = ()
     gaps: tuple[Gap, ...] = ()
     question: str = ""
+    watchers: tuple[int, ...] = ()
 
 
 class _Header(msgspec.Struct):

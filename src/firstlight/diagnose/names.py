@@ -35,7 +35,8 @@ class Names:
     """Names for pids: the server's own by role and rank, the dead by what they were, others by program name."""
 
     def __init__(self, bundle: Bundle) -> None:
-        self._names = {gone.id.pid: _gone(gone) for gone in bundle.exits}
+        self._names = {pid: f"firstlight itself (pid {pid})" for pid in bundle.watchers}
+        self._names |= {gone.id.pid: _gone(gone) for gone in bundle.exits}
         for look in bundle.looks[-1:]:
             locks = look.locks if isinstance(look.locks, tuple) else ()
             self._names |= {

@@ -42,6 +42,10 @@ class Attached:
         self.reapers: tuple[int, ...] = ()
         self._followers, self.gaps = _logs_of(pid, clock)
 
+    @property
+    def own_pids(self) -> frozenset[int]:
+        return frozenset({os.getpid()})
+
     def followers(self) -> list[LogFollower]:
         return self._followers
 

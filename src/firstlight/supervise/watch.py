@@ -53,6 +53,11 @@ class Target(Protocol):
     root: ProcessId
     gaps: list[Gap]
 
+    @property
+    def own_pids(self) -> frozenset[int]:
+        """The pids of firstlight itself."""
+        ...
+
     def followers(self) -> Sequence[LogFollower]:
         """The logs that can be read."""
         ...
