@@ -14,7 +14,7 @@ import pytest
 from firstlight.core.log import Counter, LogLine, RawLine
 from firstlight.core.vocabulary import Phase
 from firstlight.engines import EngineProfile, profile
-from firstlight.supervise.phases import PhaseChange, PhaseTracker
+from firstlight.supervise.log.phases import PhaseChange, PhaseTracker
 
 LOGS = sorted((Path(__file__).parent / "logs").glob("*.log"))
 _CLOCK = re.compile(r"\d\d-\d\d (\d\d):(\d\d):(\d\d)")

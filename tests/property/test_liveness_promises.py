@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import Motion, Phase, Role
-from firstlight.supervise.liveness import Confirmation, Judgement, Liveness, LogActivity, Thresholds
-from firstlight.supervise.sampling import Measurement
-from firstlight.supervise.signals import KIB
+from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Thresholds
+from firstlight.supervise.liveness.sampling import Measurement
+from firstlight.supervise.liveness.signals import KIB
 
 THRESHOLDS = Thresholds()
 FLOORS = THRESHOLDS.floors

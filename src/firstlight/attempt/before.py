@@ -12,9 +12,9 @@ from firstlight.core.server import ServerCommand
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import Motion, Outcome, Phase
 from firstlight.errors import FirstlightError, UsageError
-from firstlight.supervise.journal import Journal, StateFile, redacted_json
-from firstlight.supervise.ports import owner_of_port
-from firstlight.supervise.runs import RunFolder
+from firstlight.supervise.processes.ports import owner_of_port
+from firstlight.supervise.runs.folders import RunFolder
+from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
 
 
 class PortTaken(UsageError):

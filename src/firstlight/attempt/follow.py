@@ -19,9 +19,9 @@ from firstlight.core.process import Process
 from firstlight.core.report import FirstToken, Report
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
-from firstlight.supervise.journal import Journal, StateFile, redacted_json
-from firstlight.supervise.launch import StopResult
-from firstlight.supervise.runs import RunFolder
+from firstlight.supervise.launch.server import StopResult
+from firstlight.supervise.runs.folders import RunFolder
+from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
 from firstlight.supervise.watch import Watch
 
 TICK_S = 0.25

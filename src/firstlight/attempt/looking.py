@@ -10,7 +10,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Process
 from firstlight.diagnose import Change, Difference, compare
 from firstlight.supervise.background import Background
-from firstlight.supervise.liveness import Confirmation
+from firstlight.supervise.liveness.judge import Confirmation
 
 LOOK_DEADLINE_S = 8.0
 TWO_LOOKS_DEADLINE_S = 40.0

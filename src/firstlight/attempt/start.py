@@ -15,17 +15,17 @@ from firstlight.core.server import ServerCommand
 from firstlight.engines import profile_for
 from firstlight.errors import CommandNotFound, LaunchFailed
 from firstlight.supervise.attached import Attached
-from firstlight.supervise.exits import ExitWatch
-from firstlight.supervise.gpus import GpuReader
-from firstlight.supervise.history import History, machine_id
-from firstlight.supervise.journal import StateFile
-from firstlight.supervise.launch import Server, StopResult, launch
-from firstlight.supervise.leftovers import ShmWatch
-from firstlight.supervise.liveness import Liveness
-from firstlight.supervise.runs import RunFolder, home, new_run
-from firstlight.supervise.sampling import Sampler
-from firstlight.supervise.seek import Questions
-from firstlight.supervise.tree import ProcessTree
+from firstlight.supervise.launch.server import Server, StopResult, launch
+from firstlight.supervise.liveness.gpus import GpuReader
+from firstlight.supervise.liveness.history import History, machine_id
+from firstlight.supervise.liveness.judge import Liveness
+from firstlight.supervise.liveness.sampling import Sampler
+from firstlight.supervise.processes.exits import ExitWatch
+from firstlight.supervise.processes.leftovers import ShmWatch
+from firstlight.supervise.processes.tree import ProcessTree
+from firstlight.supervise.questions.seek import Questions
+from firstlight.supervise.runs.folders import RunFolder, home, new_run
+from firstlight.supervise.runs.journal import StateFile
 from firstlight.supervise.watch import Watch
 
 

@@ -11,7 +11,7 @@ from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
 from firstlight.diagnose import first_loss, state
-from firstlight.supervise.answer_findings import finding_of
+from firstlight.supervise.questions.answer_findings import finding_of
 from firstlight.supervise.watch import Watch
 
 TAIL_LINES = 20

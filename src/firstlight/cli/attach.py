@@ -71,7 +71,7 @@ def _who(target: str) -> tuple[int, int]:
     """The pid and, where it was named, the port."""
     from firstlight.core.gap import Gap
     from firstlight.supervise.attached import first_process
-    from firstlight.supervise.ports import owner_of_port
+    from firstlight.supervise.processes.ports import owner_of_port
 
     if not target.removeprefix(":").isdecimal():
         raise UsageError(f"{target!r} is neither a pid nor a port", "A pid is given as 4711, a port as :8000")

@@ -85,7 +85,7 @@ def fresh(state: RunState, boottime: float) -> bool:
 
 def supervised(state: RunState) -> bool:
     """True if the firstlight that wrote the state still exists."""
-    from firstlight.supervise.runs import alive_since
+    from firstlight.supervise.runs.folders import alive_since
 
     return alive_since(state.supervisor, state.boottime)
 
@@ -109,7 +109,7 @@ def _unwatched(state: RunState, age: float) -> str:
 def _state_of(name: str | None, boottime: float) -> tuple[RunState | Gap, int]:
     """The state of the run that is meant, and how many runs are watched where none was named."""
     from firstlight.errors import RunNotFound
-    from firstlight.supervise.runs import find_run, list_runs
+    from firstlight.supervise.runs.folders import find_run, list_runs
 
     if name is not None:
         try:

@@ -10,7 +10,7 @@ from firstlight.core.report import Report
 from firstlight.errors import CannotLook, UsageError
 
 if TYPE_CHECKING:
-    from firstlight.supervise.runs import RunFolder
+    from firstlight.supervise.runs.folders import RunFolder
 
 FORMATS = ("terminal", "markdown", "html", "json")
 SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".json": "json"}
@@ -52,7 +52,7 @@ def load(name: str) -> Report:
         RunNotFound: there is no such run.
         CannotLook: neither a report nor a journal that tells of a start can be read.
     """
-    from firstlight.supervise.runs import find_run, list_runs
+    from firstlight.supervise.runs.folders import find_run, list_runs
 
     newest = find_run(name)
     try:
@@ -79,7 +79,7 @@ def _report_of(run: "RunFolder") -> Report:
     import msgspec
 
     from firstlight.report.rebuilt import rebuild
-    from firstlight.supervise.journal import read_journal
+    from firstlight.supervise.runs.journal import read_journal
 
     try:
         with run.report.open("rb") as file:

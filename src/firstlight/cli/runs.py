@@ -17,7 +17,7 @@ from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import OUTCOME_WORDS, printable, seconds
 
 if TYPE_CHECKING:
-    from firstlight.supervise.runs import RunFolder
+    from firstlight.supervise.runs.folders import RunFolder
 
 EPILOG = """\b
 Examples:
@@ -67,7 +67,7 @@ class _Told(msgspec.Struct, frozen=True):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
 def command(limit: int, as_json: bool) -> int:
     """List runs, the newest first: how each stands or ended, and how long it took to its first token."""
-    from firstlight.supervise.runs import home, list_runs
+    from firstlight.supervise.runs.folders import home, list_runs
 
     runs = list_runs()[:limit]
     clock = SystemClock()
@@ -110,7 +110,7 @@ def standing(run: "RunFolder", state: RunState, boottime: float) -> str:
 
 
 def _left_running(state: RunState) -> bool:
-    from firstlight.supervise.runs import alive_since
+    from firstlight.supervise.runs.folders import alive_since
 
     return state.outcome != Outcome.EXITED and alive_since(state.server, state.boottime)
 

@@ -11,9 +11,9 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.errors import CannotLook, RunNotFound
-from firstlight.supervise.capture import LogFollower
-from firstlight.supervise.launch import RUN_VARIABLE, StopResult
-from firstlight.supervise.runs import find_run
+from firstlight.supervise.launch.server import RUN_VARIABLE, StopResult
+from firstlight.supervise.log.capture import LogFollower
+from firstlight.supervise.runs.folders import find_run
 
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 
@@ -43,8 +43,8 @@ class Attached:
         self._followers, self.gaps = _logs_of(pid, clock)
 
     @property
-    def own_pids(self) -> frozenset[int]:
-        return frozenset({os.getpid()})
+    def own_pids(self) -> tuple[int, ...]:
+        return (os.getpid(),)
 
     def followers(self) -> list[LogFollower]:
         return self._followers

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.view import ProcessRow
-from firstlight.supervise.phases import PhaseTracker
-from firstlight.supervise.sampling import Measurement
+from firstlight.supervise.liveness.sampling import Measurement
+from firstlight.supervise.log.phases import PhaseTracker
 
 
 class Rows:

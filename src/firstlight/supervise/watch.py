@@ -26,19 +26,19 @@ from firstlight.core.server import ServerCommand
 from firstlight.core.view import LiveView
 from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
 from firstlight.engines import EngineProfile
-from firstlight.supervise.capture import LogFollower
-from firstlight.supervise.exits import ExitWatch
-from firstlight.supervise.history import History
-from firstlight.supervise.listen import LogListener
-from firstlight.supervise.liveness import Confirmation, Judgement, Liveness
-from firstlight.supervise.phases import PhaseTracker
-from firstlight.supervise.ports import addresses_of_port
+from firstlight.supervise.liveness.history import History
+from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness
+from firstlight.supervise.liveness.sampling import Sampler
+from firstlight.supervise.log.capture import LogFollower
+from firstlight.supervise.log.listen import LogListener
+from firstlight.supervise.log.phases import PhaseTracker
+from firstlight.supervise.processes.exits import ExitWatch
+from firstlight.supervise.processes.ports import addresses_of_port
+from firstlight.supervise.processes.tree import ProcessTree
+from firstlight.supervise.questions.seek import Questions
+from firstlight.supervise.questions.verify import AnswerKind
 from firstlight.supervise.rows import Rows
-from firstlight.supervise.sampling import Sampler
-from firstlight.supervise.seek import Questions
 from firstlight.supervise.stamp import Stamps
-from firstlight.supervise.tree import ProcessTree
-from firstlight.supervise.verify import AnswerKind
 
 SAMPLE_EVERY_S = 1.0
 YOUNG_S = 15.0
@@ -54,7 +54,7 @@ class Target(Protocol):
     gaps: list[Gap]
 
     @property
-    def own_pids(self) -> frozenset[int]:
+    def own_pids(self) -> tuple[int, ...]:
         """The pids of firstlight itself."""
         ...
 

@@ -267,4 +267,4 @@ def _name(pid: int) -> str:
 
 
 def _is_ours(name: str) -> bool:
-    return name.startswith("firstlight guard") or "supervise/guard.py" in name or "-m firstlight " in name
+    return name.startswith("firstlight guard") or "supervise/launch/guard.py" in name or "-m firstlight " in name

@@ -16,7 +16,7 @@ from firstlight.core.record import to_json
 from firstlight.core.state import STATE_STALE_S, RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome, Phase
 from firstlight.core.words import OUTCOME_WORDS
-from firstlight.supervise.runs import RunFolder, new_run
+from firstlight.supervise.runs.folders import RunFolder, new_run
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 NOW = 5000.0
@@ -163,5 +163,5 @@ class TestProgram:
         write(run)
         done = cli("probe", "--live", PYTHONPROFILEIMPORTTIME="1")
         loaded = {line.split("|")[-1].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
-        assert "firstlight.supervise.runs" in loaded
+        assert "firstlight.supervise.runs.folders" in loaded
         assert not loaded & {"rich", "sqlite3", "firstlight.core.events", "firstlight.core.bundle", "http.client"}

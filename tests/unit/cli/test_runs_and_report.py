@@ -17,8 +17,8 @@ from firstlight.core.record import to_json
 from firstlight.core.report import Report
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import Motion, Outcome, Phase
-from firstlight.supervise.journal import Journal
-from firstlight.supervise.runs import RunFolder, new_run
+from firstlight.supervise.runs.folders import RunFolder, new_run
+from firstlight.supervise.runs.journal import Journal
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 

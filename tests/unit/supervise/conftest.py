@@ -11,7 +11,7 @@ import pytest
 from firstlight import procfs
 from firstlight.clock import Clock, SystemClock
 from firstlight.core.server import ServerCommand
-from firstlight.supervise.launch import RUN_VARIABLE, Server, launch
+from firstlight.supervise.launch.server import RUN_VARIABLE, Server, launch
 
 DEADLINE_S = 20.0
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from firstlight.supervise.answer_findings import finding_of
-from firstlight.supervise.verify import Answer, AnswerKind
+from firstlight.supervise.questions.answer_findings import finding_of
+from firstlight.supervise.questions.verify import Answer, AnswerKind
 
 ERROR = Answer(
     kind=AnswerKind.ERROR,

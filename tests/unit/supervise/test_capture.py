@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firstlight.clock import HandClock
-from firstlight.supervise.capture import BEHIND_BYTES, LINE_CHARS, READ_BYTES, STILL_S, LogFollower, clean
+from firstlight.supervise.log.capture import BEHIND_BYTES, LINE_CHARS, READ_BYTES, STILL_S, LogFollower, clean
 
 
 class Written:

@@ -13,8 +13,15 @@ from firstlight.clock import HandClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
-from firstlight.supervise.exits import PIDFDS_SHARE, ExitWatch, exit_of, status_by_pidfd, status_by_zombie
-from firstlight.supervise.oom import GROWTH_COUNTS_S, OomWatch, cgroup_mounts, counter_file, killed_pids, oom_kills
+from firstlight.supervise.processes.exits import PIDFDS_SHARE, ExitWatch, exit_of, status_by_pidfd, status_by_zombie
+from firstlight.supervise.processes.oom import (
+    GROWTH_COUNTS_S,
+    OomWatch,
+    cgroup_mounts,
+    counter_file,
+    killed_pids,
+    oom_kills,
+)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from firstlight import procfs
-from firstlight.supervise.pump import SPARE_BYTES
+from firstlight.supervise.launch.pump import SPARE_BYTES
 
 COUNTS_FOR_EVER = """
 import itertools, signal
@@ -31,7 +31,7 @@ import sys, time
 from pathlib import Path
 from firstlight.clock import SystemClock
 from firstlight.core.server import ServerCommand
-from firstlight.supervise.launch import launch
+from firstlight.supervise.launch.server import launch
 folder, run, what, source = sys.argv[1:]
 print("go", flush=True)
 server = launch(
@@ -366,7 +366,9 @@ def test_the_server_is_born_as_if_from_a_shell(start, eventually):
 
 def test_the_guard_imports_nothing_but_the_standard_library():
     root = Path(procfs.__file__).parents[1]
-    source = f"import sys; sys.path.append({str(root)!r}); import firstlight.supervise.guard; print(*sys.modules)"
+    source = (
+        f"import sys; sys.path.append({str(root)!r}); import firstlight.supervise.launch.guard; print(*sys.modules)"
+    )
     output = subprocess.run([sys.executable, "-I", "-S", "-c", source], capture_output=True, check=True, timeout=60)
     foreign = {name.partition(".")[0] for name in output.stdout.decode().split()} - set(sys.stdlib_module_names)
     assert foreign == {"firstlight", "__main__"}

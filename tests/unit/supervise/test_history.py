@@ -8,7 +8,7 @@ import pytest
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import GapReason, Phase
-from firstlight.supervise.history import QUIET_ALLOWED_MAX_S, History, Need, machine_id, major_minor
+from firstlight.supervise.liveness.history import QUIET_ALLOWED_MAX_S, History, Need, machine_id, major_minor
 
 PATIENT_S = 20.0
 WEIGHTS = {Phase.WEIGHTS: Need(quiet_s=10.0, duration_s=60.0)}

@@ -14,9 +14,9 @@ from firstlight.core.gap import Gap
 from firstlight.core.record import to_json
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Phase
-from firstlight.supervise import journal
-from firstlight.supervise.journal import Journal, StateFile, read_journal, to_line
-from firstlight.supervise.runs import RunFolder
+from firstlight.supervise.runs import journal
+from firstlight.supervise.runs.folders import RunFolder
+from firstlight.supervise.runs.journal import Journal, StateFile, read_journal, to_line
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "journal.md"
 

@@ -13,8 +13,8 @@ import pytest
 
 from firstlight import procfs
 from firstlight.core.process import Process
-from firstlight.supervise.leftovers import ShmWatch, Swept
-from firstlight.supervise.ports import PortOwner, owner_of_port
+from firstlight.supervise.processes.leftovers import ShmWatch, Swept
+from firstlight.supervise.processes.ports import PortOwner, owner_of_port
 
 MAPS = """
 import mmap, os, sys

@@ -9,10 +9,10 @@ import pytest
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import GapReason, Motion, Phase, Role, Signal
-from firstlight.supervise.gpus import GpuSample
-from firstlight.supervise.history import Need
-from firstlight.supervise.liveness import Confirmation, Judgement, Liveness, LogActivity, Suspicion
-from firstlight.supervise.sampling import Measurement
+from firstlight.supervise.liveness.gpus import GpuSample
+from firstlight.supervise.liveness.history import Need
+from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Suspicion
+from firstlight.supervise.liveness.sampling import Measurement
 
 KIB = 1024
 MIB = 1024 * KIB

@@ -3,7 +3,7 @@
 import pytest
 
 from firstlight.core.vocabulary import Phase
-from firstlight.supervise.novelty import SEEN_MAX, Novelty
+from firstlight.supervise.liveness.novelty import SEEN_MAX, Novelty
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from firstlight import procfs
 from firstlight.clock import HandClock
-from firstlight.supervise.owners import CHUNK, DOUBTED_AFTER_S, Owners
+from firstlight.supervise.liveness.owners import CHUNK, DOUBTED_AFTER_S, Owners
 
 MANY = 6 * CHUNK
 NOT_OURS = 1

@@ -3,7 +3,7 @@
 import pytest
 
 from firstlight.core.log import Counter
-from firstlight.supervise.pace import BELIEVED_FOR_S, SAMPLES, Pace
+from firstlight.supervise.log.pace import BELIEVED_FOR_S, SAMPLES, Pace
 
 
 def shards(done: float, total: float = 10) -> Counter:

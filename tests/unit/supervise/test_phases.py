@@ -5,7 +5,7 @@ import pytest
 from firstlight.core.log import RawLine
 from firstlight.core.vocabulary import Phase
 from firstlight.engines import profile
-from firstlight.supervise.phases import SOURCES_MAX, SPANS_MAX, PhaseChange, PhaseTracker
+from firstlight.supervise.log.phases import SOURCES_MAX, SPANS_MAX, PhaseChange, PhaseTracker
 
 
 class Server:

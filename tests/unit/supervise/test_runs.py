@@ -12,8 +12,8 @@ from firstlight.core.record import to_json
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Phase
 from firstlight.errors import RunNotFound
-from firstlight.supervise import runs
-from firstlight.supervise.runs import find_run, home, list_runs, new_run, prune
+from firstlight.supervise.runs import folders as runs
+from firstlight.supervise.runs.folders import find_run, home, list_runs, new_run, prune
 
 
 @pytest.fixture(autouse=True)

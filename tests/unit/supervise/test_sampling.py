@@ -14,7 +14,7 @@ from firstlight.clock import HandClock, SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.vocabulary import GapReason
-from firstlight.supervise.sampling import Sampler, sample_of
+from firstlight.supervise.liveness.sampling import Sampler, sample_of
 
 DEADLINE_S = 20
 WORKER = """
@@ -169,7 +169,7 @@ from firstlight import procfs
 from firstlight.clock import SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process
-from firstlight.supervise.sampling import Sampler
+from firstlight.supervise.liveness.sampling import Sampler
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 processes = [Process(id=procfs.stat(int(pid)).id, ppid=0, name="x", cmdline=()) for pid in sys.argv[1:]]
 measurement = Sampler(SystemClock()).sample(processes)

@@ -11,9 +11,9 @@ import pytest
 
 from firstlight.clock import SystemClock
 from firstlight.core.server import ServerCommand
-from firstlight.supervise import verify
-from firstlight.supervise.seek import Questions, StillServing
-from firstlight.supervise.verify import Answer, AnswerKind
+from firstlight.supervise.questions import verify
+from firstlight.supervise.questions.seek import Questions, StillServing
+from firstlight.supervise.questions.verify import Answer, AnswerKind
 
 T = TypeVar("T")
 CLOCK = SystemClock()

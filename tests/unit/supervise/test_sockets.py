@@ -11,8 +11,8 @@ from tests.unit.supervise.conftest import Eventually
 
 from firstlight.clock import HandClock
 from firstlight.core.gap import Gap
-from firstlight.supervise import sockets as sockets_module
-from firstlight.supervise.sockets import Listening, Sockets
+from firstlight.supervise.liveness import sockets as sockets_module
+from firstlight.supervise.liveness.sockets import Listening, Sockets
 
 DEADLINE_S = 20
 PEER = """
@@ -188,7 +188,7 @@ def test_where_a_member_may_not_be_searched_a_port_may_be_its_own(pair: tuple[Pe
 AS_NOBODY = """
 import os, sys
 from firstlight.clock import SystemClock
-from firstlight.supervise.sockets import Sockets
+from firstlight.supervise.liveness.sockets import Sockets
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for ports in Sockets(SystemClock()).listening([int(pid) for pid in sys.argv[1:]]):
     print(*ports)

@@ -12,8 +12,8 @@ import pytest
 
 from firstlight import procfs
 from firstlight.core.vocabulary import Role
-from firstlight.supervise.slow_reads import STUCK_S, Reader
-from firstlight.supervise.tree import ProcessTree, TreeChange
+from firstlight.supervise.processes.slow_reads import STUCK_S, Reader
+from firstlight.supervise.processes.tree import ProcessTree, TreeChange
 
 
 @dataclass

@@ -18,11 +18,11 @@ from firstlight.core import redact
 from firstlight.core.gap import Gap
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import GapReason
-from firstlight.supervise import verify
-from firstlight.supervise.answer_findings import finding_of
-from firstlight.supervise.http_question import Failure, exchange, reachable
-from firstlight.supervise.in_flight import requests_in_flight
-from firstlight.supervise.verify import Answer, AnswerKind, Asking, ask
+from firstlight.supervise.questions import verify
+from firstlight.supervise.questions.answer_findings import finding_of
+from firstlight.supervise.questions.http_question import Failure, exchange, reachable
+from firstlight.supervise.questions.in_flight import requests_in_flight
+from firstlight.supervise.questions.verify import Answer, AnswerKind, Asking, ask
 
 CLOCK = SystemClock()
 MODELS = {"data": [{"id": "smol"}, {"id": "other"}]}

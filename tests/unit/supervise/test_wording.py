@@ -2,9 +2,9 @@
 
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import Role, Signal
-from firstlight.supervise import wording
-from firstlight.supervise.activity import Activity, ProcessMotion
-from firstlight.supervise.suspicion import Facts
+from firstlight.supervise.liveness import wording
+from firstlight.supervise.liveness.activity import Activity, ProcessMotion
+from firstlight.supervise.liveness.suspicion import Facts
 
 
 def process(pid: int = 7, name: str = "front", **rates: float) -> ProcessMotion:

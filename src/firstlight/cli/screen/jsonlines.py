@@ -12,7 +12,7 @@ class JsonScreen:
         self._out = out
 
     def event(self, event: Event) -> None:
-        from firstlight.supervise.journal import to_line
+        from firstlight.supervise.runs.journal import to_line
 
         self._out.write(to_line(event).decode())
         self._out.flush()

@@ -1,0 +1,1 @@
+"""Start a server under a guard, own it, and end it."""

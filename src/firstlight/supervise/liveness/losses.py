@@ -1,0 +1,68 @@
+"""Which of the processes that are gone the server will miss. Pure.
+
+A *peer* is missed for certain: a rank, a process with the name of one that lives on (numbers aside), or one that
+crashed or was killed. Anything else that failed may have been a helper; one that failed young was a script
+(`git rev-parse` outside a repository, `nvidia-smi` without a GPU) and does not count at all.
+"""
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+
+from firstlight.core.process import Exit, ProcessId
+from firstlight.core.vocabulary import Role
+from firstlight.supervise.liveness.activity import ProcessMotion
+
+SCRIPT_LIFE_S = 3.0
+"""Ranks import for longer than that."""
+MET_MAX = 4096
+"""Start times remembered, the oldest forgotten first: a build starts compilers by the thousand."""
+ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGALRM})
+"""How a server ends helpers that it no longer needs. Other deadly signals are crashes, or the OOM killer's."""
+
+_NUMBER = re.compile(r"\d+")
+
+
+class Losses:
+    """Sorts exits into lost peers, lost others and those that nobody misses."""
+
+    def __init__(self) -> None:
+        self.lost: tuple[Exit, ...] = ()
+        self.since: float | None = None
+        self.peer = False
+        """Whether a peer is among the lost."""
+        self._judged: set[ProcessId] = set()
+        self._met_at: dict[ProcessId, float] = {}
+
+    def see(self, alive: Iterable[ProcessMotion], exits: Sequence[Exit], now: float) -> None:
+        """Take in who lives at `now`, and every exit so far that may be a loss."""
+        names = set()
+        for process in alive:
+            names.add(_numberless(process.name))
+            self._met_at.setdefault(process.id, now)
+        for exit_ in exits:
+            if exit_.id not in self._judged:
+                self._judged.add(exit_.id)
+                self._judge(exit_, names, now)
+        while len(self._met_at) > MET_MAX:
+            del self._met_at[next(iter(self._met_at))]
+
+    def _judge(self, exit_: Exit, names: set[str], now: float) -> None:
+        lived_s = now - self._met_at.get(exit_.id, now)
+        peer = _is_rank(exit_) or _crashed(exit_) or _numberless(exit_.label or exit_.name) in names
+        if peer or lived_s >= SCRIPT_LIFE_S:
+            self.lost = (*self.lost, exit_)
+            self.since = now
+            self.peer = self.peer or peer
+
+
+def _is_rank(exit_: Exit) -> bool:
+    return exit_.rank >= 0 or exit_.role in {Role.WORKER, Role.ENGINE}
+
+
+def _crashed(exit_: Exit) -> bool:
+    return exit_.signal is not None and exit_.signal not in ASKED_TO_END
+
+
+def _numberless(name: str) -> str:
+    return _NUMBER.sub("#", name)

@@ -1,0 +1,139 @@
+"""Listening to the log: what each new line says of phases, progress, errors and readiness, as events."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from firstlight.clock import Clock
+from firstlight.core.events import Event, LogSeen, PhaseBegan, PhaseEnded, Progress
+from firstlight.core.log import Counter, LogLine, RawLine
+from firstlight.core.vocabulary import Phase
+from firstlight.supervise.liveness.judge import LogActivity
+from firstlight.supervise.log.capture import LogFollower
+from firstlight.supervise.log.phases import PhaseChange, PhaseTracker
+from firstlight.supervise.stamp import Stamps
+
+LINES_KEPT = 2000
+PROGRESS_EVERY_S = 1.0
+SHOWN_CHARS = 1000
+_WORTH_TELLING = frozenset({"WARNING", "ERROR", "CRITICAL"})
+
+
+class LogListener:
+    """Follows every log of one server. `lines` are the last ones, `first_error` is never forgotten."""
+
+    def __init__(
+        self,
+        followers: Callable[[], Sequence[LogFollower]],
+        phases: PhaseTracker,
+        is_new_text: Callable[[str], bool],
+        clock: Clock,
+        stamps: Stamps,
+        *,
+        tell_all: bool = False,
+    ) -> None:
+        """With `tell_all` every line is an event, else only notable ones."""
+        self.lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
+        self.first_error: LogLine | None = None
+        self.says_ready = False
+        self._followers = followers
+        self._phases = phases
+        self._is_new_text = is_new_text
+        self._clock = clock
+        self._stamps = stamps
+        self._tell_all = tell_all
+        self._new_text = self._counter_moved = False
+        self._bytes = 0
+        self._progress_due = 0.0
+
+    def read(self) -> Iterator[Event]:
+        """Take in what is new."""
+        for follower in self._followers():
+            for raw in follower.read():
+                yield from self._see(raw)
+
+    def catch_up(self) -> None:
+        """Take in an old log without a word: its lines tell where the server stands, but not when they came."""
+        for follower in self._followers():
+            while lines := follower.read():
+                for raw in lines:
+                    for _ in self._see(raw):
+                        pass
+        self._phases.forget_times(self._clock.wall())
+        self.take_activity()
+
+    def drain(self) -> Iterator[Event]:
+        """Take in all that is left, the line that never got its end included: the server has ended."""
+        for follower in self._followers():
+            while lines := follower.read():
+                for raw in lines:
+                    yield from self._see(raw)
+            for raw in follower.rest():
+                yield from self._see(raw)
+
+    def enter(self, phase: Phase) -> Iterator[Event]:
+        """A phase that the watcher knows of as a fact, not from the log."""
+        return self._phase_events(self._phases.enter(phase, self._clock.wall()))
+
+    def take_activity(self) -> LogActivity:
+        """What the logs did since this was last asked."""
+        bytes_now = sum(follower.bytes_seen for follower in self._followers())
+        activity = LogActivity(
+            new_text=self._new_text, counter_moved=self._counter_moved, new_bytes=bytes_now - self._bytes
+        )
+        self._new_text = self._counter_moved = False
+        self._bytes = bytes_now
+        return activity
+
+    def _see(self, raw: RawLine) -> Iterator[Event]:
+        profile = self._phases.profile
+        line = profile.read_line(raw)
+        self.lines.append(line)
+        if not profile.is_consequence(line) and self._is_new_text(line.message):
+            self._new_text = True
+        before = self._phases.counter
+        changes = self._phases.see(line)
+        yield from self._phase_events(changes)
+        if (counter := self._phases.counter) is not None and counter != before:
+            yield from self._count(counter, before)
+        error = profile.is_error(line)
+        if error and self.first_error is None:
+            self.first_error = line
+        notable = bool(error or changes or line.level in _WORTH_TELLING)
+        if notable or (self._tell_all and line.text):
+            yield LogSeen(
+                **self._stamps(),
+                stream=line.stream,
+                source=line.source,
+                level=line.level,
+                text=line.text[:SHOWN_CHARS],
+                notable=notable,
+            )
+        self.says_ready = self.says_ready or profile.ready(line)
+
+    def _count(self, counter: Counter, before: Counter | None) -> Iterator[Event]:
+        if before is None or before.unit != counter.unit or counter.done > before.done:
+            self._counter_moved = True
+        if self._clock.monotonic() >= self._progress_due or counter.done >= counter.total:
+            self._progress_due = self._clock.monotonic() + PROGRESS_EVERY_S
+            eta_s = self._phases.eta_s(self._clock.wall())
+            yield Progress(**self._stamps(), phase=self._phases.phase, counter=counter, eta_s=eta_s)
+
+    def _phase_events(self, changes: Sequence[PhaseChange]) -> Iterator[Event]:
+        for change in changes:
+            stamp = self._stamps()
+            if change.began:
+                yield PhaseBegan(
+                    **stamp,
+                    phase=change.phase,
+                    source=change.source,
+                    rank=change.rank,
+                    text=change.text[:SHOWN_CHARS],
+                )
+            else:
+                yield PhaseEnded(
+                    **stamp,
+                    phase=change.phase,
+                    source=change.source,
+                    rank=change.rank,
+                    seconds=round(change.seconds, 3),
+                )

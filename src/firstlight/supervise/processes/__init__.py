@@ -1,0 +1,1 @@
+"""The server's processes: who they are, how they end, what they leave behind."""

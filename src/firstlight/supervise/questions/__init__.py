@@ -1,0 +1,1 @@
+"""What is asked of the server over HTTP, and what its answers mean."""
