@@ -205,7 +205,9 @@ def test_any_bundle_can_be_judged(bundle: Bundle) -> None:
     shown = {one.process.id.pid for one in bundle.looks[-1].processes} if bundle.looks else set()
     assert {one.pid for one in statement.processes} == shown
     assert all(one.doing for one in statement.processes)
-    assert all(finding.title and finding.evidence and finding.advice for finding in statement.findings)
+    assert all(finding.title and finding.evidence for finding in statement.findings)
+    # A held interpreter lock that something established explains needs no advice of its own.
+    assert all(finding.advice for finding in statement.findings if finding.id != "gil_held")
     assert state(read_bundle(to_json(bundle))) == statement
 
 

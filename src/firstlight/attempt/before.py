@@ -54,7 +54,6 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
         title=why.what,
         verdict="established",
         pids=(why.pid,) if isinstance(why, PortTaken) and why.pid else (),
-        advice=(why.way_out,) if why.way_out else (),
     )
     report = Report(
         run=folder.id,
@@ -69,6 +68,7 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
         url=command.url if command.port else "",
         findings=(finding,),
         gaps=folder.gaps,
+        next_steps=(why.way_out,) if why.way_out else (),
     )
     verdict = Verdict(at=now, t=0.0, report=report)
     Journal(folder).write(verdict)

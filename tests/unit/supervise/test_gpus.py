@@ -108,7 +108,7 @@ def test_without_the_package_the_gap_says_how_to_get_it(
     reader.close()
     assert isinstance(gap, Gap)
     assert gap.reason == GapReason.NOT_INSTALLED
-    assert "firstlight[gpu]" in gap.detail
+    assert "nvidia-ml-py" in gap.detail
 
 
 def test_a_helper_that_ends_is_a_gap(eventually: Eventually, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
