@@ -359,9 +359,10 @@ def test_the_server_is_born_as_if_from_a_shell(start, eventually):
     fds, leads, blocked, ignored = start.log().splitlines()
     assert fds == "[0, 1, 2, 3] /dev/null"  # 3 is the listing itself
     assert leads == "True"
-    # The interpreter that printed has itself ignored SIGPIPE (13) and SIGXFSZ (25) since its start.
+    # The interpreter that printed has itself ignored SIGPIPE (13) and SIGXFSZ (25) since its start. The C library
+    # keeps 32 and 33 for its threads and lets nobody set them back, so they are as whoever ran this test left them.
     assert int(blocked.split()[1], 16) == 0
-    assert int(ignored.split()[1], 16) & ~(1 << 12 | 1 << 24) == 0
+    assert int(ignored.split()[1], 16) & ~(1 << 12 | 1 << 24 | 1 << 31 | 1 << 32) == 0
 
 
 def test_the_guard_imports_nothing_but_the_standard_library():
