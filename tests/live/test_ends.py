@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -143,6 +144,27 @@ def test_a_deadline_that_passes_while_it_moves_is_no_stall(start: Starter) -> No
     ended = start("trickle_load", up=["--deadline", "6"]).wait(WAIT_S)
     assert ended.code == 5
     assert ended.report.outcome is Outcome.DEADLINE
+    assert ended.left == ()
+
+
+def test_a_deadline_that_passes_while_it_is_stalled_is_the_stall(start: Starter) -> None:
+    ended = start("never_generates", up=["--on-stall", "wait", "--deadline", "28"]).wait(WAIT_S)
+    assert ended.code == 1
+    assert ended.report.outcome is Outcome.STALLED
+    assert "no answer" in ended.report.headline
+    assert ended.left == ()
+
+
+def test_a_server_that_goes_into_the_background_is_followed_on(start: Starter, tmp_path: Path) -> None:
+    launcher, port = tmp_path / "launcher.py", free_port()
+    launcher.write_text(
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, '-m', 'firstlight.testing.programs.comes_up', '--port', sys.argv[1]],"
+        " start_new_session=True)\n"
+    )
+    ended = start.command([sys.executable, str(launcher), str(port)], up=["--once"]).wait(WAIT_S)
+    assert ended.code == 0
+    assert ended.report.url.endswith(f":{port}")
     assert ended.left == ()
 
 

@@ -162,18 +162,22 @@ class Attempt:
     def _outcome(self) -> Outcome | None:
         if self.watch.gone:
             return Outcome.EXITED if self._orphans_seen() else None
-        if self.watch.judgement.motion == Motion.STALLED and self._options.on_stall != OnStall.WAIT:
+        if self.watch.judgement.motion == Motion.STALLED and (self._late or self._options.on_stall != OnStall.WAIT):
             return Outcome.STALLED
         if self.watch.serving:
             return None if self.watch.questions.completing else Outcome.SERVING
         if self.watch.questions.first.final:
             return Outcome.NOT_LOOKED
-        if self._options.deadline_s and self.watch.stamp.elapsed_s >= self._options.deadline_s:
-            return Outcome.DEADLINE
-        return None
+        return Outcome.DEADLINE if self._late else None
+
+    @property
+    def _late(self) -> bool:
+        """Whether the user's deadline has passed without a first token."""
+        deadline_s = self._options.deadline_s
+        return bool(deadline_s) and not self.watch.serving and self.watch.stamp.elapsed_s >= deadline_s
 
     def _ends(self, outcome: Outcome) -> bool:
-        if outcome in {Outcome.EXITED, Outcome.DEADLINE}:
+        if outcome == Outcome.EXITED or self._late:
             return True
         if outcome == Outcome.STALLED and self._options.on_stall == OnStall.STOP:
             return True
