@@ -1,8 +1,9 @@
 """The only reader of time.
 
 Everything that waits or measures takes a `Clock`, so tests can move time by hand. Durations come from the
-monotonic clock, which a clock jump (NTP, suspend, an operator's `date`) cannot bend; wall time is only ever
-shown to people and compared between machines.
+monotonic clock. Wall time is only ever shown to people and compared between machines; it is read once and then
+moved on by the monotonic clock, so that a jump (NTP, suspend, an operator's `date`) bends no phase and no event of
+a run. How far the system's clock has jumped since is told by `jumped_s`.
 """
 
 import time
@@ -17,7 +18,11 @@ class Clock(Protocol):
         ...
 
     def wall(self) -> float:
-        """Seconds since the Unix epoch; may jump."""
+        """Seconds since the Unix epoch; never jumps, see `jumped_s`."""
+        ...
+
+    def jumped_s(self) -> float:
+        """How far the system's wall clock has jumped, or been slept through, since this clock was made."""
         ...
 
     def boottime(self) -> float:
@@ -36,11 +41,17 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's own clocks."""
 
+    def __init__(self) -> None:
+        self._wall_offset = time.time() - time.monotonic()
+
     def monotonic(self) -> float:
         return time.monotonic()
 
     def wall(self) -> float:
-        return time.time()
+        return time.monotonic() + self._wall_offset
+
+    def jumped_s(self) -> float:
+        return time.time() - self.wall()
 
     def boottime(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -58,12 +69,16 @@ class HandClock:
     def __init__(self, start: float = 1000.0, wall: float = 1_700_000_000.0) -> None:
         self._now = start
         self._wall_offset = wall - start
+        self._jumped_s = 0.0
 
     def monotonic(self) -> float:
         return self._now
 
     def wall(self) -> float:
         return self._now + self._wall_offset
+
+    def jumped_s(self) -> float:
+        return self._jumped_s
 
     def boottime(self) -> float:
         return self._now
@@ -79,8 +94,8 @@ class HandClock:
         self._now += seconds
 
     def jump_wall(self, seconds: float) -> None:
-        """Move the wall clock alone, as an operator or NTP would."""
-        self._wall_offset += seconds
+        """Move the system's wall clock alone, as an operator or NTP would."""
+        self._jumped_s += seconds
 
 
 class Deadline:

@@ -43,6 +43,8 @@ from firstlight.supervise.stamp import Stamps
 SAMPLE_EVERY_S = 1.0
 YOUNG_S = 15.0
 """While a server is this young its tree is refreshed at every tick: many a rank dies within its first second."""
+JUMP_S = 2.0
+"""NTP slews a clock by less than a millisecond a second; what is more was a jump."""
 VERIFY_AFTER_S = 1.0
 """A question that has been out for so long is a phase of its own; most are answered sooner."""
 
@@ -112,6 +114,7 @@ class Watch:
         self._next_sample = 0.0
         self._gaps: set[Gap] = set()
         self._answers = 0
+        self._jumped_s = 0.0
 
     # What is known now
 
@@ -203,11 +206,21 @@ class Watch:
             lost_ranks=self.lost_ranks,
             processes=self.processes,
         )
-        for gap in (*self.judgement.gaps, *self.target.gaps, *self._tree.gaps):
+        for gap in (*self.judgement.gaps, *self.target.gaps, *self._tree.gaps, *self._clock_jumps()):
             if gap not in self._gaps:
                 self._gaps.add(gap)
                 yield GapNoted(**self.stamp(), gap=gap)
         yield from self._motion_events()
+
+    def _clock_jumps(self) -> Iterator[Gap]:
+        """A jump of the system's clock since the last sample. The run's own times go on as if there had been none."""
+        jumped_s = self._clock.jumped_s()
+        if abs(jumped_s - self._jumped_s) >= JUMP_S:
+            self._jumped_s = jumped_s
+            detail = (
+                f"it is {jumped_s:+.0f} s off now: it was set, or the machine slept; this run's times ignore that"
+            )
+            yield Gap(what="the system's clock", reason=GapReason.FAILED, detail=detail)
 
     def _recall(self) -> None:
         """Once the engine's version is known, expect what its earlier good starts needed here."""
