@@ -137,12 +137,18 @@ def acquires_lock(thread: ThreadLook) -> bool:
     return bool(_ACQUIRES.search(leaf.code)) and not _NO_LOCK.search(leaf.function)
 
 
+_SLEEPING_LINE = re.compile(r"\bsleep\(")
 _LOCK_WORDS = re.compile(r"baton|(?<![a-z])(file_?)?lock", re.IGNORECASE)
 
 
 def polls_lock_file(thread: ThreadLook) -> bool:
-    """Whether a thread sleeps between two looks at a lock file, as torch's FileBaton does."""
-    if isinstance(thread.stack, Gap) or _kind(thread)[0] is not Kind.SLEEPS:
+    """Whether a thread sleeps between two looks at a lock file, as torch's FileBaton does.
+
+    One that polls is seen on a CPU now and then, in the middle of the line that sleeps.
+    """
+    if isinstance(thread.stack, Gap) or not thread.stack:
+        return False
+    if _kind(thread)[0] is not Kind.SLEEPS and not _SLEEPING_LINE.search(thread.stack[0].code):
         return False
     return any(
         _LOCK_WORDS.search(f"{frame.function} {frames.basename(frame)} {frame.code}") for frame in thread.stack[:3]

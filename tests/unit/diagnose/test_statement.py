@@ -207,6 +207,13 @@ def test_a_lock_file_that_was_left_behind() -> None:
     assert statement.next_steps[0].endswith("rm /c/torch_extensions/op/lock")
 
 
+def test_one_that_polls_a_lock_file_may_be_caught_on_a_cpu() -> None:
+    baton = BATON[1:]
+    asleep, awake = process(100, thread(100, baton)), process(100, thread(100, baton, call="running"))
+    statement = state(bundle(look(asleep, at=NOW - 5), look(awake, locks=(STALE,))))
+    assert ids(statement) == {"stale_lock_file": "established"}
+
+
 def test_a_lock_file_with_a_builder_beside_it_is_not_stale() -> None:
     building = Lock(kind="file", path="/c/op/lock", holder=77, age_s=90, holder_name="ninja")
     waits = process(100, thread(100, BATON))
