@@ -105,10 +105,10 @@ def test_a_plain_file_that_the_server_held_open_is_removed(watch, eventually, tm
 
 
 def test_a_file_that_was_closed_before_anybody_could_look_is_named_and_stays(watch, tmp_path):
-    subprocess.run([sys.executable, "-c", OPENS, str(tmp_path / "breaker_4711")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", OPENS, str(tmp_path / "stray_4711")], check=True, timeout=60)
     watch.note([])
-    assert watch.remove() == Swept(unsure=("breaker_4711",))
-    assert "breaker_4711" in left_in(tmp_path)
+    assert watch.remove() == Swept(unsure=("stray_4711",))
+    assert "stray_4711" in left_in(tmp_path)
 
 
 def test_a_segment_that_another_maps_stays(watch, mapper, eventually, tmp_path):
