@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
-from firstlight.core.process import ProcessId
+from firstlight.core.process import ProcessId, ProcessSample
 from firstlight.core.vocabulary import GapReason
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -133,6 +133,59 @@ def io(pid: int) -> Io:
     """What passed through read and write calls, and what was fetched from storage."""
     fields = dict(line.split(b": ") for line in _read(f"/proc/{pid}/io").splitlines())
     return Io(int(fields[b"rchar"]), int(fields[b"wchar"]), int(fields[b"read_bytes"]))
+
+
+def stat_of(identity: ProcessId) -> Stat:
+    """The stat line of a process, if its pid still means the same process.
+
+    Raises:
+        ProcessLookupError: it does not.
+    """
+    line = stat(identity.pid)
+    if line.started != identity.started:
+        raise ProcessLookupError(f"process {identity.pid} ended, and its pid was given to another")
+    return line
+
+
+def sample(identity: ProcessId) -> ProcessSample:
+    """The counters and levels of one process, from four small files; a refused one is a gap in its fields.
+
+    Raises:
+        ProcessLookupError: the process is gone, or its pid belongs to another process now.
+    """
+    line = stat_of(identity)
+    amounts, memory_now = _io_or_gap(identity.pid), _resident_or_gap(identity.pid)
+    return ProcessSample(
+        id=identity,
+        state=line.state,
+        cpu_s=line.cpu_s,
+        threads=line.threads,
+        major_faults=line.major_faults,
+        memory_bytes=line.memory_bytes if isinstance(memory_now, Gap) else memory_now.memory_bytes,
+        shared_bytes=memory_now if isinstance(memory_now, Gap) else memory_now.shared_bytes,
+        read_bytes=amounts if isinstance(amounts, Gap) else amounts.read_bytes,
+        write_bytes=amounts if isinstance(amounts, Gap) else amounts.write_bytes,
+        disk_read_bytes=amounts if isinstance(amounts, Gap) else amounts.disk_read_bytes,
+        children_cpu_s=line.children_cpu_s,
+    )
+
+
+def _io_or_gap(pid: int) -> Io | Gap:
+    try:
+        return io(pid)
+    except (FileNotFoundError, ProcessLookupError) as error:
+        raise ProcessLookupError(str(error)) from error
+    except OSError as error:
+        return gap_from(error, "bytes read and written", pid)
+
+
+def _resident_or_gap(pid: int) -> Resident | Gap:
+    try:
+        return resident(pid)
+    except IndexError:  # a process that has just ended gives an empty file
+        return gap_from(ProcessLookupError(), "shared memory", pid)
+    except OSError as error:
+        return gap_from(error, "shared memory", pid)
 
 
 def cmdline(pid: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from firstlight import procfs
 from firstlight.core import redact
 from firstlight.core.bundle import ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
-from firstlight.core.process import Process, ProcessId, ProcessSample
+from firstlight.core.process import Process, ProcessSample
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import syscalls
 
@@ -29,9 +29,9 @@ def look_at(process: Process) -> ProcessLook:
     Raises:
         ProcessLookupError: it has ended, or its pid belongs to another process now.
     """
-    sample = read_sample(process.id)
+    sample = procfs.sample(process.id)
     threads, gaps = _threads(process.id.pid)
-    confirm(process.id)
+    procfs.stat_of(process.id)
     return ProcessLook(
         process=_redacted(process),
         sample=sample,
@@ -45,39 +45,6 @@ def _refused(sample: ProcessSample, threads: tuple[ThreadLook, ...]) -> tuple[Ga
     """What was refused of the process as a whole, once, however many threads it concerns."""
     fields = (sample.read_bytes, *(thread.syscall for thread in threads))
     return tuple(dict.fromkeys(field for field in fields if isinstance(field, Gap)))
-
-
-def confirm(identity: ProcessId) -> procfs.Stat:
-    """The process's stat line, if the pid still means the same process.
-
-    Raises:
-        ProcessLookupError: it does not.
-    """
-    stat = procfs.stat(identity.pid)
-    if stat.started != identity.started:
-        raise ProcessLookupError(f"process {identity.pid} ended, and its pid was given to another")
-    return stat
-
-
-def read_sample(identity: ProcessId) -> ProcessSample:
-    """The counters of a process. Raises ProcessLookupError if it is gone."""
-    pid = identity.pid
-    stat = confirm(identity)
-    io = _or_gap(partial(procfs.io, pid), "bytes read and written", pid)
-    resident = _or_gap(partial(procfs.resident, pid), "shared memory", pid)
-    return ProcessSample(
-        id=identity,
-        state=stat.state,
-        cpu_s=stat.cpu_s,
-        threads=stat.threads,
-        major_faults=stat.major_faults,
-        memory_bytes=stat.memory_bytes if isinstance(resident, Gap) else resident.memory_bytes,
-        shared_bytes=resident if isinstance(resident, Gap) else resident.shared_bytes,
-        read_bytes=io if isinstance(io, Gap) else io.read_bytes,
-        write_bytes=io if isinstance(io, Gap) else io.write_bytes,
-        disk_read_bytes=io if isinstance(io, Gap) else io.disk_read_bytes,
-        children_cpu_s=stat.children_cpu_s,
-    )
 
 
 def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:

@@ -12,7 +12,7 @@ from firstlight import procfs
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId, ProcessSample
-from firstlight.core.vocabulary import GapReason, Role
+from firstlight.core.vocabulary import Role
 from firstlight.supervise.liveness.gpus import GpuReader, GpuSample
 from firstlight.supervise.liveness.sockets import Listening, Sockets
 
@@ -80,42 +80,9 @@ def _likeliest_first(processes: Sequence[Process]) -> list[Process]:
 def sample_of(id_: ProcessId) -> ProcessSample | None:
     """A sample of one process, None if it is gone or its pid belongs to another process now."""
     try:
-        stat = procfs.stat(id_.pid)
+        return procfs.sample(id_)
     except OSError:
         return None
-    if stat.started != id_.started:
-        return None
-    io = _io(id_.pid)
-    if isinstance(io, Gap) and io.reason == GapReason.VANISHED:
-        return None
-    resident = _resident(id_.pid)
-    return ProcessSample(
-        id=id_,
-        state=stat.state,
-        cpu_s=stat.cpu_s,
-        threads=stat.threads,
-        major_faults=stat.major_faults,
-        memory_bytes=stat.memory_bytes if isinstance(resident, Gap) else resident.memory_bytes,
-        shared_bytes=resident if isinstance(resident, Gap) else resident.shared_bytes,
-        read_bytes=io if isinstance(io, Gap) else io.read_bytes,
-        write_bytes=io if isinstance(io, Gap) else io.write_bytes,
-        disk_read_bytes=io if isinstance(io, Gap) else io.disk_read_bytes,
-        children_cpu_s=stat.children_cpu_s,
-    )
-
-
-def _io(pid: int) -> procfs.Io | Gap:
-    try:
-        return procfs.io(pid)
-    except OSError as error:
-        return procfs.gap_from(error, "bytes read and written", pid)
-
-
-def _resident(pid: int) -> procfs.Resident | Gap:
-    try:
-        return procfs.resident(pid)
-    except (OSError, IndexError) as error:  # a process that has just ended gives an empty file
-        return procfs.gap_from(error if isinstance(error, OSError) else ProcessLookupError(), "shared memory", pid)
 
 
 def _gaps_in(samples: Iterable[ProcessSample]) -> Iterable[object]:
