@@ -177,9 +177,15 @@ class Watch:
 
     def _follow_exits(self) -> Iterator[Event]:
         self._exit_watch.told(self.target.reported_exits())
-        for exit_ in self._exit_watch.poll():
+        for seen in self._exit_watch.poll():
+            exit_ = seen if self._tree.known(seen.id) else self._identified(seen)
             self.exits.append(exit_)
             yield ProcessGone(**self.stamp(), exit=exit_)
+
+    def _identified(self, stranger: Exit) -> Exit:
+        """The end of a process that the tree never saw alive: only its name tells what it was, a compiler say."""
+        who = self.profile.identify((), stranger.name)
+        return msgspec.structs.replace(stranger, role=who.role, label=who.label, rank=who.rank)
 
     def _follow_tree(self) -> Iterator[Event]:
         change = self._tree.refresh()

@@ -162,3 +162,11 @@ def test_a_server_that_is_asked_to_end_names_no_error() -> None:
 [2026-11-29 13:51:00] Received sigquit from a child process. It usually means the child failed.
 """
     assert first_error("sglang", log) == ""
+
+
+def test_a_library_that_is_not_preloaded_is_ignored_as_it_says() -> None:
+    text = (
+        "ERROR: ld.so: object 'x.so' from LD_PRELOAD cannot be preloaded (cannot open shared object file): ignored."
+    )
+    generic = profile("generic")
+    assert not generic.is_error(generic.read_line(RawLine(stream="stderr", at=0.0, text=text)))
