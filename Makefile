@@ -2,7 +2,6 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-VLLM_VENV ?= .venv-vllm
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
@@ -12,6 +11,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 hash := \#
 here := $(shell makefile="$(MAKEFILE_LIST)"; cd "$$(dirname "$${makefile$(hash) }")" && pwd -P)
+
+# What vLLM compiles is linked with unquoted paths, so its environment must not lie below a folder with a space.
+VLLM_VENV ?= $(if $(filter 1,$(words $(here))),.venv-vllm,$(HOME)/.cache/firstlight/venv-vllm)
 
 ifneq ($(realpath .),$(here))
 # Called with -f from another folder: the same, there.
@@ -79,7 +81,7 @@ define make_venv
 	@if [ -d $(1) ] && [ ! -e $(1)/.made-by-make ]; then \
 	  echo "$(1) is there and was not made by make. Move it away first." >&2; exit 1; fi
 	@ls $(1)/.ready-* >/dev/null 2>&1 || { \
-	  rm -rf $(1) && mkdir $(1) && touch $(1)/.made-by-make && $(PYTHON) -m venv $(1); } || { \
+	  rm -rf $(1) && mkdir -p $(1) && touch $(1)/.made-by-make && $(PYTHON) -m venv $(1); } || { \
 	  rm -rf $(1); \
 	  echo "$(PYTHON) could not make $(1) (on Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
 	@rm -f $(1)/.ready-*
