@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from firstlight.embedded.demo_model import ensure_demo_model, progress_on
+from firstlight.embedded.demo.demo_model import ensure_demo_model, progress_on
 from pairs import compare, free_port
 
 FIRSTLIGHT = Path(sys.executable).with_name("firstlight")

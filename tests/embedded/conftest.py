@@ -18,8 +18,8 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from firstlight.embedded.checkpoint import expected_tensors
-from firstlight.embedded.config import read_config
+from firstlight.embedded.model.checkpoint import expected_tensors
+from firstlight.embedded.model.config import read_config
 
 DEADLINE_S = 60.0
 

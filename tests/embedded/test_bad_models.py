@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from firstlight.embedded.checkpoint import open_checkpoint
-from firstlight.embedded.config import read_config
 from firstlight.embedded.errors import ModelNotUsable
-from firstlight.embedded.text import load_text
+from firstlight.embedded.front.text import load_text
+from firstlight.embedded.model.checkpoint import open_checkpoint
+from firstlight.embedded.model.config import read_config
 
 Tensors = dict[str, np.ndarray]
 

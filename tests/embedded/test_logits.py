@@ -8,12 +8,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from firstlight.embedded.checkpoint import open_checkpoint
-from firstlight.embedded.config import read_config
-from firstlight.embedded.demo_model import ensure_demo_model
-from firstlight.embedded.kv_cache import KvCache
-from firstlight.embedded.model import Model
-from firstlight.embedded.weights import load
+from firstlight.embedded.demo.demo_model import ensure_demo_model
+from firstlight.embedded.model.checkpoint import open_checkpoint
+from firstlight.embedded.model.config import read_config
+from firstlight.embedded.model.decoder import Model
+from firstlight.embedded.model.weights import load
+from firstlight.embedded.worker.kv_cache import KvCache
 
 LLAMA3 = {
     "rope_type": "llama3",

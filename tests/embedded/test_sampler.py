@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from firstlight.embedded.messages import Sampling
-from firstlight.embedded.sampler import Sampler, distribution
+from firstlight.embedded.worker.sampler import Sampler, distribution
 
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0])
 

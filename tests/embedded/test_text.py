@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firstlight.embedded.detokenize import TextStream
 from firstlight.embedded.errors import RequestRefused
-from firstlight.embedded.text import ChatTemplate, load_text
+from firstlight.embedded.front.detokenize import TextStream
+from firstlight.embedded.front.text import ChatTemplate, load_text
 
 bytes_as_tokens = st.lists(st.integers(0, 255), max_size=40)
 

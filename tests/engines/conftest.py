@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.embedded.demo_model import ensure_demo_model
+from firstlight.embedded.demo.demo_model import ensure_demo_model
 from firstlight.testing.launcher import free_port
 from firstlight.testing.running import Starter, Up
 

@@ -47,7 +47,7 @@ def _model_folder(model: str) -> Path:
 
 
 def _demo_model(*, quiet: bool) -> Path:
-    from firstlight.embedded.demo_model import DemoModelUnavailable, ensure_demo_model, progress_on
+    from firstlight.embedded.demo.demo_model import DemoModelUnavailable, ensure_demo_model, progress_on
 
     try:
         return ensure_demo_model(None if quiet else progress_on(sys.stderr))

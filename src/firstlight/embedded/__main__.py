@@ -26,7 +26,7 @@ def main(arguments: list[str], prog: str = "python -m firstlight.embedded") -> i
 
 def _demo_model(log: Log) -> Path:
     """The demo model, fetched on first use."""
-    from firstlight.embedded.demo_model import ensure_demo_model
+    from firstlight.embedded.demo.demo_model import ensure_demo_model
 
     told = 0.0
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from firstlight.embedded.config import DTYPES
+from firstlight.embedded.model.config import DTYPES
 
 KEY_VARIABLE = "FIRSTLIGHT_API_KEY"
 LEAST_STALL_S = 2.0

@@ -11,10 +11,10 @@ import socket
 import time
 
 from firstlight.embedded.errors import WrongUsage
+from firstlight.embedded.front.worker_process import WorkerProcess
 from firstlight.embedded.log import Log
 from firstlight.embedded.machine import name_process
 from firstlight.embedded.options import ServeOptions
-from firstlight.embedded.worker_process import WorkerProcess
 
 NEEDED = ("torch", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn")
 BACKLOG = 512
@@ -42,7 +42,7 @@ def serve(options: ServeOptions, version: str) -> int:
 def _run(options: ServeOptions, listener: socket.socket, log: Log, began: float) -> int:
     worker = WorkerProcess(options, rank=0)
     try:
-        from firstlight.embedded import front
+        from firstlight.embedded.front import run as front
 
         return front.run(options, listener, worker, log, began)
     finally:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf.quants import quantize
 
-from firstlight.embedded.wheel_fetch import WheelFile
+from firstlight.embedded.demo.wheel_fetch import WheelFile
 
 LAYERS, HIDDEN, FEED_FORWARD, HEADS, KV_HEADS = 2, 32, 64, 4, 2
 HEAD = HIDDEN // HEADS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from firstlight.embedded.gguf_convert import ConversionError, as_bfloat16, convert, rows_as_halves
+from firstlight.embedded.demo.gguf_convert import ConversionError, as_bfloat16, convert, rows_as_halves
 
 
 @pytest.fixture

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.embedded.demo_model import MANIFEST, DemoModelUnavailable, ensure_model
-from firstlight.embedded.gguf_convert import convert
-from firstlight.embedded.wheel_fetch import Progress, WheelFile
+from firstlight.embedded.demo.demo_model import MANIFEST, DemoModelUnavailable, ensure_model
+from firstlight.embedded.demo.gguf_convert import convert
+from firstlight.embedded.demo.wheel_fetch import Progress, WheelFile
 
 WAIT_S = 60
 NAME = "Tiny"
 CHILD = f"""
 import sys, json
 from pathlib import Path
-from firstlight.embedded.demo_model import ensure_model
-from firstlight.embedded.wheel_fetch import WheelFile
+from firstlight.embedded.demo.demo_model import ensure_model
+from firstlight.embedded.demo.wheel_fetch import WheelFile
 
 def report_and_wait(doing, done, total):
     print(doing, flush=True)
@@ -271,7 +271,7 @@ def test_no_room_for_the_weights_is_said_and_leaves_nothing(source: WheelFile, t
 
 def test_looking_for_the_model_imports_nothing_heavy() -> None:
     look = (
-        "import sys; from firstlight.embedded.demo_model import demo_model_path; demo_model_path();"
+        "import sys; from firstlight.embedded.demo.demo_model import demo_model_path; demo_model_path();"
         "print(sorted({'torch', 'numpy', 'gguf', 'tokenizers', 'safetensors'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=WAIT_S, check=True)

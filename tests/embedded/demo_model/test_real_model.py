@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from firstlight.embedded.demo_model import demo_model_path, ensure_demo_model
+from firstlight.embedded.demo.demo_model import demo_model_path, ensure_demo_model
 
 
 @pytest.fixture(scope="module")

@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firstlight.embedded.channel import Channel
-from firstlight.embedded.checkpoint import open_checkpoint
-from firstlight.embedded.config import ModelConfig, read_config
 from firstlight.embedded.errors import EngineError, ModelNotUsable, PeerGone, WrongUsage
 from firstlight.embedded.log import Log
 from firstlight.embedded.machine import name_process, usable_cpus
 from firstlight.embedded.messages import Cancel, Failed, Ready, Started, Step, Submit
-from firstlight.embedded.progress import Progress
+from firstlight.embedded.model.checkpoint import open_checkpoint
+from firstlight.embedded.model.config import ModelConfig, read_config
+from firstlight.embedded.worker.progress import Progress
 
 if TYPE_CHECKING:
-    from firstlight.embedded.kv_cache import KvCache
-    from firstlight.embedded.model import Model
-    from firstlight.embedded.scheduler import Scheduler
+    from firstlight.embedded.model.decoder import Model
+    from firstlight.embedded.worker.kv_cache import KvCache
+    from firstlight.embedded.worker.scheduler import Scheduler
 
 IDLE_S = 1.0
 PR_SET_PDEATHSIG = 1
@@ -88,7 +88,9 @@ def _work(options: argparse.Namespace, log: Log, channel: Channel) -> None:
     with progress.phase("import"):
         import torch
 
-        from firstlight.embedded import kv_cache, model, scheduler, weights
+        from firstlight.embedded.model import decoder as model
+        from firstlight.embedded.model import weights
+        from firstlight.embedded.worker import kv_cache, scheduler
     torch.set_num_threads(options.threads or usable_cpus())
     torch.set_grad_enabled(False)
     dtype = getattr(torch, config.dtype if options.dtype == "auto" else options.dtype)

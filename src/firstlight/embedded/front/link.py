@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from firstlight.embedded.aside import aside
 from firstlight.embedded.channel import HEADER, body_length, frame, from_worker
 from firstlight.embedded.errors import PeerGone, RequestRefused, WaitTimedOut
+from firstlight.embedded.front.aside import aside
+from firstlight.embedded.front.worker_process import WorkerProcess
 from firstlight.embedded.log import Log
 from firstlight.embedded.messages import (
     Cancel,
@@ -21,7 +22,6 @@ from firstlight.embedded.messages import (
     Submit,
     ToWorker,
 )
-from firstlight.embedded.worker_process import WorkerProcess
 
 EXIT_DEADLINE_S = 3.0
 TOKEN_DEADLINE_S = 600.0

@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from firstlight.embedded.link import Link
+from firstlight.embedded.front.link import Link
 from firstlight.embedded.messages import Stamp
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import torch
 
-from firstlight.embedded.kv_cache import KvCache
 from firstlight.embedded.messages import Output, Submit
-from firstlight.embedded.model import Model
-from firstlight.embedded.sequence import Sequence
+from firstlight.embedded.model.decoder import Model
+from firstlight.embedded.worker.kv_cache import KvCache
+from firstlight.embedded.worker.sequence import Sequence
 
 PREFILL_PIECE = 512
 """Prompt tokens run at once; a long prompt holds up the others for one piece at a time."""

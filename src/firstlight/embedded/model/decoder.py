@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from firstlight.embedded.config import ModelConfig
-from firstlight.embedded.kv_cache import KvSlot
-from firstlight.embedded.layers import attention, causal_mask, gated_mlp, rms_norm, rotary_table, rotate
+from firstlight.embedded.model.config import ModelConfig
+from firstlight.embedded.model.layers import attention, causal_mask, gated_mlp, rms_norm, rotary_table, rotate
+from firstlight.embedded.worker.kv_cache import KvSlot
 
 
 class Place(NamedTuple):

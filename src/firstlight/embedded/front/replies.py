@@ -5,7 +5,7 @@ import time
 from typing import Any, Protocol
 
 from firstlight.embedded.errors import RequestRefused
-from firstlight.embedded.openai import Usage
+from firstlight.embedded.front.openai import Usage
 
 Document = dict[str, Any]
 

@@ -12,8 +12,8 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from tokenizers import Tokenizer
 
-from firstlight.embedded.config import read_json, token_ids
 from firstlight.embedded.errors import ModelNotUsable, RequestRefused
+from firstlight.embedded.model.config import read_json, token_ids
 
 Chat = list[dict[str, str]]
 

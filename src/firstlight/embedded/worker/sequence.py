@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from firstlight.embedded.kv_cache import KvSlot
 from firstlight.embedded.messages import Submit
-from firstlight.embedded.sampler import Sampler
+from firstlight.embedded.worker.kv_cache import KvSlot
+from firstlight.embedded.worker.sampler import Sampler
 
 
 class Sequence:

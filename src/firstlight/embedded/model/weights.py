@@ -6,8 +6,8 @@ from pathlib import Path
 from safetensors import safe_open
 from torch import Tensor
 
-from firstlight.embedded.checkpoint import Checkpoint
-from firstlight.embedded.model import Model
+from firstlight.embedded.model.checkpoint import Checkpoint
+from firstlight.embedded.model.decoder import Model
 
 PIECE = 4 << 20
 """Elements copied between two signs of progress, so that a slow disk shows as slow and a dead one as dead."""

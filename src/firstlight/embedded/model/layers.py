@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from firstlight.embedded.config import Llama3Scaling, ModelConfig
+from firstlight.embedded.model.config import Llama3Scaling, ModelConfig
 
 
 def rms_norm(x_TD: Tensor, weight_D: Tensor, eps: float) -> Tensor:

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator
 
-from firstlight.embedded.detokenize import TextStream
-from firstlight.embedded.link import Link, Ticket
-from firstlight.embedded.openai import Usage
+from firstlight.embedded.front.detokenize import TextStream
+from firstlight.embedded.front.link import Link, Ticket
+from firstlight.embedded.front.openai import Usage
 
 
 class Generation:

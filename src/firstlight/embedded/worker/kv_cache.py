@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from firstlight.embedded.config import ModelConfig
 from firstlight.embedded.errors import WrongUsage
 from firstlight.embedded.machine import available_memory
+from firstlight.embedded.model.config import ModelConfig
 
 
 @dataclass(frozen=True)

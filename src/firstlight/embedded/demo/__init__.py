@@ -1,0 +1,1 @@
+"""The demo model: fetched once, converted, kept in the cache."""

@@ -1,0 +1,1 @@
+"""The model: its configuration, its weights, its layers."""

@@ -1,0 +1,1 @@
+"""One rank: the working thread, what it schedules and what it runs."""
