@@ -36,12 +36,26 @@ class Failed(Message, frozen=True, kw_only=True, tag="failed"):
     message: str
 
 
+class TopToken(msgspec.Struct, frozen=True, array_like=True):
+    """A token that could have been chosen, and the natural logarithm of its probability."""
+
+    token: int
+    logprob: float
+
+
 class Output(msgspec.Struct, frozen=True, kw_only=True):
-    """One token of one request. `finish` is empty while more may come, then "stop" or "length"."""
+    """One token of one request. `finish` is empty while more may come, then "stop", "length" or "error".
+
+    `logprob` and `top` (likeliest first) are of the model's own distribution, before penalties and temperature; they
+    are there only if the request asked for them. `error` says why a request ended without an answer.
+    """
 
     request: int
     token: int
     finish: str = ""
+    logprob: float | None = None
+    top: list[TopToken] = []
+    error: str = ""
 
 
 class Step(Message, frozen=True, kw_only=True, tag="step"):
@@ -58,12 +72,21 @@ class Started(Message, frozen=True, kw_only=True, tag="started"):
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How the next token is chosen. `temperature` 0 is greedy; `top_k` 0 keeps all tokens; `seed` None is random."""
+    """How the next token is chosen. `temperature` 0 is greedy; `top_k` 0 keeps all tokens; `seed` None is random.
+
+    Penalties are subtracted from the scores of tokens that were generated before: `presence_penalty` once,
+    `frequency_penalty` for each time. `logprobs` is how many likeliest tokens to tell beside the chosen one's own
+    logarithm; None tells neither.
+    """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
+    min_p: float = 0.0
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logprobs: int | None = None
 
 
 class Submit(Message, frozen=True, kw_only=True, tag="submit"):

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from firstlight.embedded.errors import RequestRefused
+from firstlight.embedded.front.generation import Generation
 from firstlight.embedded.front.replies import Document, Reply, error_document
-from firstlight.embedded.worker.generation import Generation
 
 SEND_DEADLINE_S = 60.0
 """A client that takes nothing for so long is treated as gone."""

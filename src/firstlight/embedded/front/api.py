@@ -16,12 +16,12 @@ from firstlight.embedded.errors import RequestRefused, WaitTimedOut
 from firstlight.embedded.front.answers import StreamedAnswer, WholeAnswer, json_response
 from firstlight.embedded.front.aside import aside
 from firstlight.embedded.front.detokenize import TextStream
+from firstlight.embedded.front.generation import Generation
 from firstlight.embedded.front.link import Link
 from firstlight.embedded.front.openai import ChatCompletion, Common, Completion, parse
 from firstlight.embedded.front.replies import ChatReply, CompletionReply, Document, Reply, error_document
 from firstlight.embedded.front.status import Status
 from firstlight.embedded.front.text import Text
-from firstlight.embedded.worker.generation import Generation
 
 MAX_BODY = 8 << 20
 BODY_DEADLINE_S = 60.0
