@@ -9,12 +9,12 @@ from torch import Tensor
 PAGE = 16
 """Positions in a page of the KV cache."""
 CHUNK = 256
-"""Prompt tokens in a prefill pass. Chunks are cut at multiples of it, so that a prompt is computed alike whatever else
-runs: the sum inside a matrix product depends on its shape."""
+"""Prompt tokens in a prefill pass. Chunks are cut at multiples of it, so that a prompt is computed alike whatever
+else runs: the sum inside a matrix product depends on its shape."""
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The rows of one sequence in a pass: `count` tokens at positions `start`… whose pages are in order in `pages`."""
+    """The rows of one sequence in a pass: `count` tokens at positions `start`…; `pages` is its page table."""
 
     start: int
     count: int
