@@ -4,64 +4,22 @@ Counted is everything that firstlight starts for itself (the supervisor, the gua
 from /proc/<pid>/stat over a minute of serving, and resident memory (shared pages counted in each process).
 """
 
-import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import IO
 
 from pairs import free_port, machine
+from processes import cpu_s, resident_mb, tree
 
 FIRSTLIGHT = Path(sys.executable).with_name("firstlight")
 SERVER = Path(__file__).with_name("eight_processes.py")
 WATCHED_S = 60
 SETTLE_S = 10
 UP_LIMIT_S = 120
-TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def stat(pid: int) -> list[str]:
-    """Fields of /proc/<pid>/stat from the third on (proc(5)); the second, in brackets, may hold spaces."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def tree(root: int, without: int) -> set[int]:
-    """The root and all its descendants, but not those of `without`."""
-    parents: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parents.setdefault(int(stat(int(path.name))[1]), []).append(int(path.name))
-        except OSError:  # it ended between the listing and the look
-            continue
-    found, todo = set(), [root]
-    while todo:
-        pid = todo.pop()
-        if pid != without:
-            found.add(pid)
-            todo += parents.get(pid, [])
-    return found
-
-
-def cpu_s(pids: Iterable[int]) -> float:
-    """User and system time, with that of children already reaped (which is where a helper that ended is counted)."""
-    ticks = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            ticks += sum(int(field) for field in stat(pid)[11:15])
-    return ticks / TICKS
-
-
-def resident_mb(pids: Iterable[int]) -> float:
-    pages = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def server_pid_when_serving(events: IO[str]) -> int:
