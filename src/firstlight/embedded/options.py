@@ -9,7 +9,7 @@ from pathlib import Path
 from firstlight.embedded.model.config import DTYPES
 
 KEY_VARIABLE = "FIRSTLIGHT_API_KEY"
-LEAST_STALL_S = 2.0
+LEAST_WAIT_S = 2.0
 """Twice what an idle worker leaves between two stamps."""
 
 
@@ -28,6 +28,12 @@ class ServeOptions:
     dtype: str
     threads: int
     stall_after_s: float
+    tp: int
+    kv_tokens: int
+    drafter: str
+    draft_tokens: int
+    speculate: str
+    wait_deadline_s: float
 
     @property
     def model_name(self) -> str:
@@ -51,10 +57,36 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--served-model-name", default="", metavar="NAME", help="name in the API (default: the folder's name)")
     add("--api-key", default="", metavar="KEY", help=f"require this key on /v1/* (default: ${KEY_VARIABLE})")
     add("--max-model-len", type=_count, default=0, metavar="N", help="longest prompt and answer together, in tokens")
-    add("--max-num-seqs", type=_positive, default=4, metavar="N", help="requests at once (default: %(default)s)")
+    add("--max-num-seqs", type=_positive, default=16, metavar="N", help="requests at once (default: %(default)s)")
     add("--max-queue", type=_count, default=64, metavar="N", help="requests that may wait (default: %(default)s)")
     add("--dtype", choices=("auto", *DTYPES), default="auto", help="number format of the weights in memory")
     add("--threads", type=_count, default=0, metavar="N", help="threads of the model (default: all usable CPUs)")
+    add("--tp", type=_positive, default=1, metavar="N", help="ranks that share every layer (default: %(default)s)")
+    add(
+        "--kv-tokens",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="tokens that the KV cache holds, all requests together",
+    )
+    add(
+        "--drafter", default="", metavar="PATH", help="EAGLE-3 drafter folder, or 'ngram'; speculation is off without"
+    )
+    add("--draft-tokens", type=_drafts, default=3, metavar="N", help="tokens drafted a round (default: %(default)s)")
+    add(
+        "--speculate",
+        choices=("auto", "always"),
+        default="auto",
+        help="auto measures, and drafts only where it pays (default: %(default)s)",
+    )
+    add(
+        "--wait-deadline",
+        dest="wait_deadline_s",
+        type=_seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long a rank waits for another before it says so and ends (default: %(default)g)",
+    )
     add(
         "--stall-after",
         dest="stall_after_s",
@@ -81,12 +113,16 @@ def _positive(text: str) -> int:
     return _number(text, 1, 1 << 10)
 
 
+def _drafts(text: str) -> int:
+    return _number(text, 1, 16)
+
+
 def _port(text: str) -> int:
     return _number(text, 0, 65535)
 
 
 def _seconds(text: str) -> float:
     value = float(text)
-    if not LEAST_STALL_S <= value <= 86400:
-        raise argparse.ArgumentTypeError(f"{value:g} is not between {LEAST_STALL_S:g} and 86400")
+    if not LEAST_WAIT_S <= value <= 86400:
+        raise argparse.ArgumentTypeError(f"{value:g} is not between {LEAST_WAIT_S:g} and 86400")
     return value
