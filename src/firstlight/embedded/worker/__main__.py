@@ -28,7 +28,7 @@ from firstlight.embedded.worker.progress import Progress
 if TYPE_CHECKING:
     from firstlight.embedded.model.decoder import Model
     from firstlight.embedded.worker.kv_cache import KvCache
-    from firstlight.embedded.worker.scheduler import Scheduler
+    from firstlight.embedded.worker.slot_scheduler import Scheduler
 
 IDLE_S = 1.0
 PR_SET_PDEATHSIG = 1
@@ -90,7 +90,7 @@ def _work(options: argparse.Namespace, log: Log, channel: Channel) -> None:
 
         from firstlight.embedded.model import decoder as model
         from firstlight.embedded.model import weights
-        from firstlight.embedded.worker import kv_cache, scheduler
+        from firstlight.embedded.worker import kv_cache, slot_scheduler
     torch.set_num_threads(options.threads or usable_cpus())
     torch.set_grad_enabled(False)
     dtype = getattr(torch, config.dtype if options.dtype == "auto" else options.dtype)
@@ -104,7 +104,7 @@ def _work(options: argparse.Namespace, log: Log, channel: Channel) -> None:
         _warm_up(decoder, cache, progress)
     progress.enter("serving")
     channel.send(Ready(max_model_len=positions, vocab_size=config.vocab_size))
-    _serve(channel, scheduler.Scheduler(decoder, cache, progress.beat), progress)
+    _serve(channel, slot_scheduler.Scheduler(decoder, cache, progress.beat), progress)
 
 
 def _positions(asked: int, config: ModelConfig) -> int:

@@ -8,7 +8,7 @@ import torch
 from firstlight.embedded.messages import Output, Submit
 from firstlight.embedded.model.decoder import Model
 from firstlight.embedded.worker.kv_cache import KvCache
-from firstlight.embedded.worker.sequence import Sequence
+from firstlight.embedded.worker.slot_sequence import Sequence
 
 PREFILL_PIECE = 512
 """Prompt tokens run at once; a long prompt holds up the others for one piece at a time."""
