@@ -4,7 +4,7 @@ Words: a *row* is one token run through the model at one position. A decode pass
 1 + k rows: its last token and then its drafts. Row i tells what follows row i, so row 0 judges draft 0.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -12,19 +12,21 @@ from torch import Tensor
 from firstlight.embedded.messages import TopToken
 
 
-@dataclass(frozen=True)
-class Chosen:
+class Chosen(Protocol):
     """A token that was chosen; `logprob` and `top` (likeliest first) only if the request asked for them."""
 
-    token: int
-    logprob: float | None = None
-    top: list[TopToken] = field(default_factory=list)
+    @property
+    def token(self) -> int: ...
+    @property
+    def logprob(self) -> float | None: ...
+    @property
+    def top(self) -> Sequence[TopToken]: ...
 
 
 class Sampler(Protocol):
     """Chooses the tokens of one request; keeps its random numbers and penalties for the request's whole life."""
 
-    def accept(self, logits_RV: Tensor, drafts: list[int]) -> list[Chosen]:
+    def accept(self, logits_RV: Tensor, drafts: list[int]) -> Sequence[Chosen]:
         """Judge drafts by the scores of 1 + len(drafts) rows.
 
         Returns the drafts accepted from the first on, and one token more: 1 to 1 + len(drafts) tokens. Whatever

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from firstlight.embedded.messages import Submit
 from firstlight.embedded.worker.kv_cache import KvSlot
-from firstlight.embedded.worker.sampler import Sampler
+from firstlight.embedded.worker.slot_sampler import Sampler
 
 
 class Sequence:
