@@ -71,6 +71,29 @@ class Started(Message, frozen=True, kw_only=True, tag="started"):
     request: int
 
 
+class Counters(Message, frozen=True, kw_only=True, tag="counters"):
+    """What rank 0 counts for /metrics: pages and requests as they are now, all else since the start.
+
+    `prefix_query_tokens` are prompt tokens looked up in the prefix cache, `prefix_hit_tokens` those found there.
+    A draft is one round of one request; `accepted_per_position[i]` is how often its token i was accepted. `ties` are
+    draft tokens that scored exactly as high as the token that plain decoding would have chosen.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    pages_used: int = 0
+    pages_total: int = 0
+    prefix_hit_tokens: int = 0
+    prefix_query_tokens: int = 0
+    preemptions: int = 0
+    prefill_tokens: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_tokens: int = 0
+    accepted_per_position: list[int] = []
+    ties: int = 0
+
+
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """How the next token is chosen. `temperature` 0 is greedy; `top_k` 0 keeps all tokens; `seed` None is random.
 
@@ -105,5 +128,5 @@ class Cancel(Message, frozen=True, kw_only=True, tag="cancel"):
     request: int
 
 
-FromWorker = Stamp | Ready | Failed | Step | Started
+FromWorker = Stamp | Ready | Failed | Step | Started | Counters
 ToWorker = Submit | Cancel
