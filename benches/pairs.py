@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 Measure = Callable[[], float]
-"""Does the thing once, and returns seconds."""
+"""Does the thing once, and returns what it took: seconds, or how many a second."""
 
 
 class Pairs(NamedTuple):
-    """Seconds of both, one pair for each turn."""
+    """What both took, one pair for each turn."""
 
     first: tuple[float, ...]
     second: tuple[float, ...]
@@ -28,14 +28,17 @@ def in_turns(first: Measure, second: Measure, times: int) -> Pairs:
     return Pairs(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs))
 
 
-def compare(first_name: str, first: Measure, second_name: str, second: Measure, times: int) -> None:
-    """Print both medians and the median of second/first, each with its least and most."""
+def compare(
+    first_name: str, first: Measure, second_name: str, second: Measure, times: int, *, unit: str = " s"
+) -> tuple[float, float]:
+    """Print both medians and the median of second/first, each with its least and most; returns both medians."""
     print(machine())
     pairs = in_turns(first, second, times)
-    print(f"  {first_name:<44} {spread(pairs.first, ' s')}")
-    print(f"  {second_name:<44} {spread(pairs.second, ' s')}")
+    print(f"  {first_name:<44} {spread(pairs.first, unit)}")
+    print(f"  {second_name:<44} {spread(pairs.second, unit)}")
     ratios = [b / a for a, b in zip(*pairs, strict=True)]
     print(f"  {second_name} / {first_name}: {spread(ratios, ' x')}, {times} pairs\n", flush=True)
+    return statistics.median(pairs.first), statistics.median(pairs.second)
 
 
 def spread(numbers: Sequence[float], unit: str) -> str:
