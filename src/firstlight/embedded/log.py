@@ -52,3 +52,10 @@ class Log:
 
     def progress(self, phase: str, done: int, total: int, unit: str) -> None:
         self.line(f"progress phase={phase} done={done} total={total} unit={unit}")
+
+
+class Silence(Log):
+    """Writes nothing: for an engine inside another program."""
+
+    def line(self, message: str) -> None:
+        pass
