@@ -64,7 +64,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--max-model-len", type=int, default=0)
     parser.add_argument("--max-num-seqs", type=int, required=True)
-    return parser.parse_args(arguments)
+    return parser.parse_known_args(arguments)[0]
 
 
 def _die_with_parent() -> None:
