@@ -1,4 +1,4 @@
-"""The pages of the KV cache: who holds which, and which hold a beginning of text that another request can use.
+"""The pages of the KV cache: who holds which, and which hold the beginning of a text that another request can use.
 
 A page is in exactly one state. *In use*: held by one or more sequences. *Kept*: held by nobody, but what it holds is
 known, so it can be shared again until its memory is needed. *Free*: neither.
@@ -9,8 +9,10 @@ compared themselves, not by a digest, so a page cannot be taken for another.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
+
+from firstlight.embedded.worker.passes import PAGE
 
 NO_PREFIX = 0
 """The prefix that holds no text."""
@@ -121,3 +123,72 @@ class PagePool:
         page, _ = self._kept.popitem(last=False)
         del self._known[self._key.pop(page)]
         return page
+
+
+class PageTable:
+    """The pages of one sequence: position p lies in `pages[p // PAGE]`."""
+
+    def __init__(self, pool: PagePool) -> None:
+        self.pages: list[int] = []
+        self._pool = pool
+        self._known = 0
+        """Pages from the first on whose text the pool was told, or knew; together they are `_prefix`."""
+        self._prefix = NO_PREFIX
+
+    def missing(self, positions: int) -> int:
+        """Pages that this many positions would need beyond those that are here."""
+        return max(0, pages_for(positions) - len(self.pages))
+
+    def reach(self, positions: int) -> bool:
+        """Take the pages that this many positions need. False, and nothing taken, if the pool has too few."""
+        missing = self.missing(positions)
+        if missing > self._pool.available:
+            return False
+        self.pages += self._pool.take(missing)
+        return True
+
+    def shrink(self, positions: int) -> None:
+        """Let go of pages beyond this many positions."""
+        kept = pages_for(positions)
+        self._pool.release(self.pages[kept:])
+        del self.pages[kept:]
+
+    def clear(self) -> None:
+        """Let go of all pages."""
+        self.shrink(0)
+        self._known, self._prefix = 0, NO_PREFIX
+
+    def reuse(self, tokens: list[int], *, drop_last: bool) -> int:
+        """Share known pages for the text behind the pages known here; returns how many positions they hold.
+
+        The last token is never covered, for its scores are wanted. `drop_last` leaves out the last page found.
+        """
+        blocks = _blocks(tokens, self._known, (len(tokens) - 1) // PAGE)
+        found = self._pool.match(self._prefix, blocks)
+        if drop_last:
+            del found[-1:]
+        if not found:
+            return 0
+        pages, places = [known.page for known in found], slice(self._known, self._known + len(found))
+        self._pool.share(pages)
+        self._pool.release(self.pages[places])
+        self.pages[places] = pages
+        self._known, self._prefix = places.stop, found[-1].prefix
+        return len(found) * PAGE
+
+    def remember(self, tokens: list[int], cached: int) -> None:
+        """The keys and values of the first `cached` of `tokens` are final: full pages may be shared from now on."""
+        for block in _blocks(tokens, self._known, cached // PAGE):
+            self._prefix = self._pool.remember(self._prefix, block, self.pages[self._known])
+            self._known += 1
+
+
+def pages_for(positions: int) -> int:
+    """Pages that hold this many positions."""
+    return -(-positions // PAGE)
+
+
+def _blocks(tokens: list[int], first: int, end: int) -> Iterator[tuple[int, ...]]:
+    """The tokens of the pages from `first` up to `end`."""
+    for page in range(first, end):
+        yield tuple(tokens[page * PAGE : (page + 1) * PAGE])
