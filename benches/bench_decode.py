@@ -19,6 +19,7 @@ from firstlight.embedded.demo.demo_model import SOURCE, ensure_demo_model, progr
 from firstlight.embedded.demo.wheel_fetch import fetch
 from llama import has_llama, llama
 from pairs import compare
+from prompts import fresh_prompt
 from quiet import Measured, Quiet
 from read_bandwidth import read_bandwidth
 from servers import Server, embedded, has_vllm, vllm
@@ -57,6 +58,11 @@ class Turns:
         return median
 
 
+def short_prompts() -> list[list[int]]:
+    """Prompts that cost nearly nothing."""
+    return [fresh_prompt(16) for _ in range(TOGETHER)]
+
+
 def against_vllm(options: argparse.Namespace, peer: Server, ours: Sequence[tuple[Server, Path]]) -> None:
     turns = Turns(options.pairs, peer, *(server for server, _ in ours))
     for server, model in ours:
@@ -66,7 +72,7 @@ def against_vllm(options: argparse.Namespace, peer: Server, ours: Sequence[tuple
             say_bandwidth(rate, model, options.bandwidth)
         if "batch" in options.parts:
             what = f"{TOGETHER} requests at once of {options.tokens} tokens each"
-            turns.compare(what, peer, server, lambda one: one.batch_per_s(TOGETHER, options.tokens))
+            turns.compare(what, peer, server, lambda one: one.batch_per_s(short_prompts(), options.tokens))
         if "prefill" in options.parts:
             what = f"prefill of {options.prompt} tokens"
             turns.compare(what, peer, server, lambda one: one.prefill_per_s(options.prompt))

@@ -7,7 +7,7 @@ import itertools
 import sys
 import time
 
-from llama_cpp import Llama
+from llama_cpp import Llama  # type: ignore[import-not-found]
 
 from prompts import PROMPT, fresh_prompt
 

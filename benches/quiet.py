@@ -11,6 +11,11 @@ from processes import cpu_s, machine_time
 RATHER_QUIET = 0.03
 """Up to so much of the machine used by others is not worth a warning."""
 
+IDLE = 0.05
+LOOK_S = 0.25
+SETTLE_S = 15
+"""vLLM's processes spin for a second after a request, in case there is another."""
+
 
 class Measured(Protocol):
     """Something with processes that takes turns with others."""
@@ -42,6 +47,7 @@ class Quiet:
 
         def watched() -> float:
             pids = {other.name: other.pids for other in self._servers}
+            _wait_until_idle(set().union(*(those for name, those in pids.items() if name != server.name)))
             ours_before, machine_before, began = self._ours(pids), machine_time(), time.perf_counter()
             result = measure()
             lasted = time.perf_counter() - began
@@ -72,3 +78,13 @@ class Quiet:
     def _ours(pids: dict[str, set[int]]) -> dict[str, float]:
         """CPU seconds of each server and of this process, which asks them."""
         return {"": cpu_s({os.getpid()})} | {name: cpu_s(those) for name, those in pids.items()}
+
+
+def _wait_until_idle(pids: set[int]) -> None:
+    """Until they take nearly no CPU time; if they never do, the report of the turn will show it."""
+    give_up = time.monotonic() + SETTLE_S
+    while time.monotonic() < give_up:
+        before = cpu_s(pids)
+        time.sleep(LOOK_S)
+        if cpu_s(pids) - before < IDLE * LOOK_S:
+            return

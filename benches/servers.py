@@ -31,9 +31,6 @@ VLLM_UP_S = 900
 END_S = 20
 ANSWER_S = 600
 
-SHORT = 16
-"""Tokens of a prompt that should cost nearly nothing."""
-
 
 class Answer(NamedTuple):
     """One request. `first_s` and `last_s` are when its first and last piece came, on time.perf_counter."""
@@ -92,18 +89,17 @@ class Server:
         began = time.perf_counter()
         return tokens / (self.ask(fresh_prompt(tokens), 1).first_s - began)
 
-    def batch_per_s(self, requests: int, tokens: int) -> float:
+    def batch_per_s(self, prompts: Sequence[str | list[int]], tokens: int) -> float:
         """Tokens a second of all requests together, from the first one sent to the last one answered.
 
         The answers come whole: reading many streams would take CPU time that the servers are measured by.
         """
 
-        def whole(prompt: list[int]) -> int:
+        def whole(prompt: str | list[int]) -> int:
             with self._posted(prompt, tokens) as response:
                 return int(json.load(response)["usage"]["completion_tokens"])
 
-        prompts = [fresh_prompt(SHORT) for _ in range(requests)]
-        with ThreadPoolExecutor(requests) as senders:
+        with ThreadPoolExecutor(len(prompts)) as senders:
             began = time.perf_counter()
             counts = list(senders.map(whole, prompts))
             return sum(counts) / (time.perf_counter() - began)
