@@ -1,8 +1,8 @@
 """From launch to the first verified token: the embedded engine against vLLM on the CPU with --enforce-eager.
 
 Both are brought up and judged by `firstlight up --once`, in turns, with warm caches. vLLM serves the demo model, and
-the embedded engine each folder that is named (the demo model if none is). The aim: the embedded engine within 5 s, and
-at least 5 times sooner. FIRSTLIGHT_VLLM_PYTHON names a Python that has vLLM.
+the embedded engine each folder that is named, or else the demo model. The aim: the embedded engine within 5 s, and at
+least 5 times sooner. FIRSTLIGHT_VLLM_PYTHON names a Python that has vLLM.
 """
 
 import json
