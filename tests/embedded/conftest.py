@@ -18,7 +18,7 @@ import pytest
 from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from firstlight.embedded.model.checkpoint import expected_tensors
+from firstlight.embedded.model.checkpoint import Expected, expected_tensors
 from firstlight.embedded.model.config import read_config
 
 DEADLINE_S = 60.0
@@ -50,13 +50,22 @@ def write_model(folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(TINY | changes))
     random = np.random.default_rng(7)
-    tensors = {
-        name: random.normal(0.0, 0.3, shape).astype(np.float32)
-        for name, shape in expected_tensors(read_config(folder)).items()
-    }
+    tensors = {name: random_tensor(random, wanted) for name, wanted in expected_tensors(read_config(folder)).items()}
     save_file(tensors, folder / "model.safetensors")
     write_tokenizer(folder)
     return folder
+
+
+def random_tensor(random: np.random.Generator, wanted: Expected) -> np.ndarray:
+    """Numbers of a trained model's size; packed weights are any bits, their scales small and above zero."""
+    if wanted.dtypes == ("I32",):
+        return random.integers(-(2**31), 2**31, wanted.shape, dtype=np.int32)
+    if wanted.dtypes == ("I8",):
+        return random.integers(-127, 128, wanted.shape, dtype=np.int8)
+    if "I64" in wanted.dtypes:
+        return np.zeros(wanted.shape, np.int64)
+    numbers = random.normal(0.0, 0.3, wanted.shape)
+    return numbers.astype(np.float16 if wanted.dtypes == ("F16",) else np.float32)
 
 
 def write_tokenizer(folder: Path) -> None:

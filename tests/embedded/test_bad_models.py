@@ -23,18 +23,49 @@ def change_config(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+MISTRAL, QWEN2 = {"architectures": ["MistralForCausalLM"]}, {"architectures": ["Qwen2ForCausalLM"]}
+LLAMA3 = {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 BAD_CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "other architecture": ({"architectures": ["MambaForCausalLM"]}, "names MambaForCausalLM"),
     "no architecture": ({"architectures": None}, "names no architecture"),
+    "architecture of another kind": (
+        {"architectures": [["LlamaForCausalLM"]]},
+        "this engine serves Llama",
+    ),
     "missing key": ({"hidden_size": None}, "hidden_size"),
     "negative size": ({"num_hidden_layers": -1}, "num_hidden_layers"),
-    "quantised": ({"quantization_config": {"quant_method": "awq"}}, "sets quantization_config"),
-    "biases": ({"attention_bias": True}, "sets attention_bias"),
+    "more layers than anything has": ({"num_hidden_layers": 10**12}, "num_hidden_layers"),
+    "no heads": ({"num_attention_heads": 0}, "num_attention_heads"),
+    "a size that is text": ({"vocab_size": "300"}, "vocab_size"),
+    "a huge vocabulary": ({"vocab_size": 2**63}, "vocab_size"),
+    "a negative epsilon": ({"rms_norm_eps": -1e-5}, "rms_norm_eps"),
+    "an epsilon that is none": ({"rms_norm_eps": None}, "rms_norm_eps"),
+    "an odd head": ({"head_dim": 15}, "head_dim of 15"),
+    "heads that do not fit": ({"hidden_size": 66}, "hidden_size to 66"),
+    "heads that do not divide": ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
     "other activation": ({"hidden_act": "gelu"}, "hidden_act to 'gelu'"),
     "other rotation": ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "rope_type to 'yarn'"),
+    "rotation without a kind": ({"rope_scaling": {"rope_type": None}}, "rope_type to None"),
+    "rotation of a wild kind": ({"rope_parameters": {"rope_type": ["llama3"]}}, "rope_type to ['llama3']"),
     "half a rotation": ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "low_freq_factor"),
+    "a rotation that divides by zero": (
+        {"rope_scaling": {**LLAMA3, "high_freq_factor": 1.0, "original_max_position_embeddings": 64}},
+        "low_freq_factor",
+    ),
+    "a rotation shrunk to nothing": ({"rope_scaling": {"rope_type": "linear", "factor": 0.0}}, "factor"),
+    "a base of rotation that is negative": ({"rope_theta": -1.0}, "rope_theta"),
+    "part of a head rotated": ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
+    "part of a head rotated, newer words": (
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor",
+    ),
+    "a rotation of neighbours": ({"rope_interleaved": True}, "rope_interleaved"),
     "other dtype": ({"torch_dtype": "float8_e4m3fn"}, "dtype to 'float8_e4m3fn'"),
-    "heads that do not divide": ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
+    "an empty window": ({**MISTRAL, "sliding_window": 0}, "sliding_window"),
+    "windows for some layers of Mistral": ({**MISTRAL, "layer_types": ["full_attention"] * 2}, "layer_types"),
+    "an unknown kind of layer": ({**QWEN2, "layer_types": ["linear_attention"] * 2}, "layer_types"),
+    "too few kinds of layers": ({**QWEN2, "layer_types": ["full_attention"]}, "1 entries for 2 layers"),
+    "a window of no size": ({**QWEN2, "layer_types": ["sliding_attention"] * 2}, "no sliding_window is in use"),
 }
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from firstlight.embedded.model.config import Llama3Scaling, ModelConfig
+from firstlight.embedded.model.config import ModelConfig
+from firstlight.embedded.model.rope import LinearScaling, Llama3Scaling
 
 
 def rms_norm(x_TD: Tensor, weight_D: Tensor, eps: float) -> Tensor:
@@ -30,7 +31,9 @@ def rotary_table(config: ModelConfig, positions: int, dtype: torch.dtype) -> tup
     """Cosines and sines of every position up to `positions`, each of shape (positions, R)."""
     exponents = torch.arange(0, config.head_dim, 2, dtype=torch.int64).float() / config.head_dim
     frequencies_R = 1.0 / (config.rope_theta**exponents)
-    if config.rope_scaling is not None:
+    if isinstance(config.rope_scaling, LinearScaling):
+        frequencies_R = frequencies_R / config.rope_scaling.factor
+    if isinstance(config.rope_scaling, Llama3Scaling):
         frequencies_R = stretch_llama3(frequencies_R, config.rope_scaling)
     angles = torch.outer(torch.arange(positions).float(), frequencies_R)
     return angles.cos().to(dtype), angles.sin().to(dtype)
