@@ -5,7 +5,9 @@ EngineError
 ├── ModelNotUsable     the model folder is there, but this engine cannot serve it
 ├── RequestRefused     one request cannot be answered; carries the HTTP status and the OpenAI error fields
 ├── PeerGone           the process at the other end of the socket has ended
-└── WaitTimedOut       a wait with a name passed its deadline
+├── WaitTimedOut       a wait with a name passed its deadline
+├── RankLost           another rank ended, was stopped, or did nothing any more
+└── Diverged           the ranks do not do the same work
 """
 
 
@@ -59,3 +61,11 @@ class WaitTimedOut(EngineError):
 
     def __init__(self, awaited: str, seconds: float) -> None:
         super().__init__(f"waited {seconds:g} s for {awaited}, in vain")
+
+
+class RankLost(EngineError):
+    """Another rank ended, was stopped, or did nothing any more: says which, where it was, and who waited for it."""
+
+
+class Diverged(EngineError):
+    """The ranks do not do the same work: says who is where."""

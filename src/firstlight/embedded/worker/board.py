@@ -58,9 +58,16 @@ class RankStamp(NamedTuple):
     steps: int
     number: int
     collective: int
-    bytes: int
+    size: int
     phase: str
     what: str
+
+    @property
+    def place(self) -> str:
+        """Where the rank is, in words."""
+        if self.collective and self.number:
+            return f"{self.what} of pass {self.number}"
+        return self.what or f"phase {self.phase}"
 
     @property
     def age_s(self) -> float:
@@ -130,62 +137,62 @@ class Board:
 
 
 class OwnStamp:
-    """The stamp of this process's rank, to write."""
+    """The stamp of this process's rank, to write. Every method writes it; that takes about a microsecond."""
 
     def __init__(self, board: Board, rank: int) -> None:
+        self.phase = NOTHING.phase
+        self.steps = 0
+        self.number = 0
+        """The pass; see the layout."""
+        self.collective = 0
+        self.what = ""
+        self._bytes = 0
+        self._serial = 0
+        self._pid = os.getpid()
         self._memory = board.memory
         self._words = board.words
         self._word = _word_of(rank)
         self._start = RECORD * (1 + rank) + SLOTS
-        self._pid = os.getpid()
-        self._serial = 0
-        self.steps = 0
-        self.pass_number = 0
-        self.collective = 0
-        self._bytes = 0
-        self._phase = b""
-        self._what = b""
+        self.write()
 
     def enter(self, phase: str) -> None:
         """Begin a phase."""
-        self._phase, self._what = phase.encode(), b""
-        self.steps += 1
-        self.write()
+        self.phase, self.what = phase, ""
+        self.beat()
 
-    def beat(self, steps: int = 1) -> None:
-        """Some work was done."""
-        self.steps += steps
+    def beat(self) -> None:
+        """A piece of work was done."""
+        self.steps += 1
         self.write()
 
     def begin(self, number: int, what: str) -> None:
-        """Come to a pass; its collectives are counted from 1."""
-        self.pass_number, self.collective, self._what = number, 0, what.encode()
+        """Come to a pass, or to the wait for it; its collectives are counted from 1."""
+        self.number, self.collective, self.what = number, 0, what
         self.write()
 
     def meet(self, what: str, size: int) -> None:
-        """Come to the next collective of the pass."""
+        """Come to the next collective of the pass, with so many bytes."""
         self.collective += 1
-        self.steps += 1
-        self._bytes, self._what = size, what.encode()
-        self.write()
+        self._bytes, self.what = size, what
+        self.beat()
 
     def mark(self, word: int) -> None:
         """Say in one store which collective this is, for those who watch for it."""
         self._words[self._word] = word
 
     def write(self) -> None:
-        """Write the stamp as of now."""
+        """Write the stamp as of now: a sign of life."""
         self._serial += 1
         body = BODY.pack(
             self._pid,
             self._serial,
             time.monotonic_ns(),
             self.steps,
-            self.pass_number,
+            self.number,
             self.collective,
             self._bytes,
-            self._phase,
-            self._what,
+            self.phase.encode(),
+            self.what.encode(),
         )
         start = self._start + SLOT * (self._serial & 1)
         self._memory[start : start + BODY_AT + BODY.size] = zlib.crc32(body).to_bytes(BODY_AT, sys.byteorder) + body
@@ -200,7 +207,7 @@ def _decode(slot: bytes) -> RankStamp | None:
     if zlib.crc32(body) != int.from_bytes(slot[:BODY_AT], sys.byteorder):
         return None
     fields = BODY.unpack(body)
-    return RankStamp(*fields[:-2], phase=_text(fields[-2]) or NOTHING.phase, what=_text(fields[-1]))
+    return RankStamp._make((*fields[:-2], _text(fields[-2]) or NOTHING.phase, _text(fields[-1])))
 
 
 def _text(field: bytes) -> str:
