@@ -1,0 +1,142 @@
+"""Turns the C sources beside this file into a shared library, once for each machine, compiler and version of them.
+
+The library is named by everything that it depends on, so a stale or foreign one is never loaded: a processor without
+an instruction that it uses would end the process, and no check after loading could catch that.
+"""
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCES = ("ops.c", "linear.c", "attend.c")
+HEADERS = ("ops.h", "vectors.h")
+OPTIONS = ("-std=gnu11", "-O3", "-shared", "-fPIC", "-Wno-psabi")
+COMPILE_DEADLINE_S = 60.0
+VERSION_DEADLINE_S = 10.0
+
+
+class BuildFailed(Exception):
+    """Why there is no library."""
+
+
+def library(machine: str = "native") -> Path:
+    """The compiled library, from the cache if it is there.
+
+    Args:
+        machine: value of the compiler's `-march`.
+
+    Raises:
+        BuildFailed: no compiler, it failed or took too long, or no folder can be written to.
+    """
+    compiler = find_compiler()
+    version = compiler_version(compiler)
+    # Some compilers come without OpenMP's library, some do not know their machine as "native".
+    attempts = ((f"-march={machine}", "-fopenmp"), (f"-march={machine}",), ())
+    paths = [cached(name_of([*compiler, version, *OPTIONS, *attempt])) for attempt in attempts]
+    for path in paths:
+        if path.exists():
+            return path
+    reason = ""
+    for path, attempt in zip(paths, attempts, strict=True):
+        try:
+            return compiled([*compiler, *OPTIONS, *attempt], path)
+        except subprocess.CalledProcessError as error:
+            reason = reason or first_line(error.stderr)
+    raise BuildFailed(f"{compiler[0]} failed: {reason}")
+
+
+def find_compiler() -> list[str]:
+    """The words of `$CC` if it is set, else cc, gcc or clang, whichever is there first."""
+    chosen = shlex.split(os.environ.get("CC", ""))
+    for words in [chosen] if chosen else [["cc"], ["gcc"], ["clang"]]:
+        found = shutil.which(words[0])
+        if found:
+            return [found, *words[1:]]
+    raise BuildFailed(f"there is no C compiler ({chosen[0]} is not there)" if chosen else "there is no C compiler")
+
+
+def compiler_version(compiler: Sequence[str]) -> str:
+    """First line of `cc --version`."""
+    try:
+        done = subprocess.run(
+            [*compiler, "--version"], capture_output=True, text=True, timeout=VERSION_DEADLINE_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildFailed(f"{compiler[0]} --version failed: {error}") from error
+    return first_line(done.stdout)
+
+
+def first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
+
+
+def name_of(words: Sequence[str]) -> str:
+    """A name for the library that these words (compiler, version, options) make of the sources on this processor."""
+    digest = hashlib.sha256()
+    for word in (*words, platform.machine(), processor_flags()):
+        digest.update(word.encode() + b"\0")
+    for name in (*SOURCES, *HEADERS):
+        digest.update((HERE / name).read_bytes() + b"\0")
+    return f"{digest.hexdigest()[:24]}.so"
+
+
+def processor_flags() -> str:
+    """What the processor can do: `flags` (x86) or `Features` (ARM) of proc_cpuinfo(5), with its model."""
+    wanted = ("flags", "Features", "model name", "CPU part")
+    lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    return "\n".join(sorted({line for line in lines if line.startswith(wanted)}))
+
+
+def cached(name: str) -> Path:
+    """Where a library of this name is, or will be: the user's cache, else a folder of this user's for the day."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    usual = Path(base).expanduser() / "firstlight" / "kernels"
+    if (usual / name).exists() or writable(usual):
+        return usual / name
+    other = Path(tempfile.gettempdir()) / f"firstlight-kernels-{os.getuid()}"
+    if not writable(other):
+        raise BuildFailed(f"neither {usual} nor {other} can be written to")
+    return other / name
+
+
+def writable(folder: Path) -> bool:
+    """Whether the folder is there, or can be made, is this user's own, and can be written to."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK)
+    except OSError:
+        return False
+
+
+def compiled(command: Sequence[str], path: Path) -> Path:
+    """Compile beside the place, then move there, so that two who compile at once never see half a file.
+
+    Raises:
+        subprocess.CalledProcessError: the compiler refused.
+        BuildFailed: it took too long, or could not be run.
+    """
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        made = Path(folder) / path.name
+        sources = [str(HERE / name) for name in SOURCES]
+        try:
+            subprocess.run(
+                [*command, *sources, "-o", str(made), "-lm"],
+                capture_output=True,
+                text=True,
+                timeout=COMPILE_DEADLINE_S,
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise BuildFailed(f"compiling the kernels took more than {COMPILE_DEADLINE_S:.0f} s") from error
+        except OSError as error:
+            raise BuildFailed(f"{command[0]} could not be run: {error}") from error
+        made.replace(path)
+    return path

@@ -1,0 +1,182 @@
+/* Vectors as wide as the machine's registers, in GCC's own notation, and what it has no notation for. */
+
+#ifndef FIRSTLIGHT_VECTORS_H
+#define FIRSTLIGHT_VECTORS_H
+
+#include <stdint.h>
+#include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t words __attribute__((vector_size(4 * LANES)));
+typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
+typedef int8_t bytes __attribute__((vector_size(LANES)));
+
+enum number { F32, BF16, F16, Q4, Q8 };
+
+INLINE vec all(float x) { return x - (vec){}; }
+
+INLINE ints iota(void) {
+#if LANES == 16
+    return (ints){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#elif LANES == 8
+    return (ints){0, 1, 2, 3, 4, 5, 6, 7};
+#else
+    return (ints){0, 1, 2, 3};
+#endif
+}
+
+INLINE vec choose(ints where, vec yes, vec no) { return (vec)((where & (ints)yes) | (~where & (ints)no)); }
+
+INLINE vec load(const float *from) {
+    vec v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+INLINE void store(float *to, vec v) { memcpy(to, &v, sizeof v); }
+
+INLINE halves load_halves(const void *from) {
+    halves v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* The first `count` lanes from memory, zeros behind them. */
+INLINE vec load_some(const float *from, long count) {
+    if (count == LANES) return load(from);
+    vec v = {};
+    memcpy(&v, from, 4 * count);
+    return v;
+}
+
+INLINE vec from_bf16(halves h) { return (vec)(__builtin_convertvector(h, words) << 16); }
+
+INLINE vec from_f16(halves h) {
+#if LANES == 16
+    return _mm512_cvtph_ps((__m256i)h);
+#elif LANES == 8 && defined(__F16C__)
+    return _mm256_cvtph_ps((__m128i)h);
+#else
+    words bits = __builtin_convertvector(h, words);
+    vec magnitude = (vec)((bits & 0x7fff) << 13) * 0x1p112f; /* also right for numbers below the least normal one */
+    words infinite = (words)((bits & 0x7c00) == 0x7c00) & 0x7f800000;
+    return (vec)((words)magnitude | infinite | (bits & 0x8000) << 16);
+#endif
+}
+
+/* To nearest, ties to even, as torch rounds. */
+INLINE halves to_bf16(vec v) {
+    words bits = (words)v;
+    words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    words nan = (words)(v != v);
+    return __builtin_convertvector((nan & 0x7fc0) | (~nan & rounded), halves);
+}
+
+INLINE halves to_f16(vec v) {
+    words sign = (words)v & 0x80000000, bits = (words)v ^ sign;
+    words normal = (bits - (112u << 23) + 0xfff + ((bits >> 13) & 1)) >> 13;
+    words small = (words)((vec)bits + 0.5f) - 0x3f000000; /* adding 0.5 lets the unit shift and round the fraction */
+    words is_small = (words)(bits < 0x38800000), is_large = (words)(bits >= 0x47800000);
+    words large = 0x7c00 | ((words)(v != v) & 0x200);
+    words chosen = (is_small & small) | (is_large & large) | (~(is_small | is_large) & normal);
+    return __builtin_convertvector(chosen | sign >> 16, halves);
+}
+
+/* Numbers [at, at + LANES) of an array of float32, bfloat16 or float16. */
+INLINE vec load_as(enum number kind, const void *from, long at) {
+    if (kind == F32) return load((const float *)from + at);
+    halves h = load_halves((const uint16_t *)from + at);
+    return kind == BF16 ? from_bf16(h) : from_f16(h);
+}
+
+/* Bytes of a number; four bits have no such thing. */
+INLINE long size_of(enum number kind) { return kind == F32 ? 4 : kind == Q8 ? 1 : 2; }
+
+/* `count` numbers of one kind, to float32 padded with zeros to whole vectors. */
+__attribute__((unused)) static void widen(enum number kind, const void *from, long count, float *to) {
+    long at = 0;
+    for (; at + LANES <= count; at += LANES) store(to + at, load_as(kind, from, at));
+    if (at == count) return;
+    char rest[4 * LANES] = {0};
+    memcpy(rest, (const char *)from + at * size_of(kind), (count - at) * size_of(kind));
+    store(to + at, load_as(kind, rest, 0));
+}
+
+/* `count` numbers of float32 to another kind. */
+__attribute__((unused)) static void narrow(const float *from, long count, enum number kind, void *to) {
+    if (kind == F32) {
+        memcpy(to, from, 4 * count);
+        return;
+    }
+    for (long at = 0; at < count; at += LANES) {
+        long some = count - at < LANES ? count - at : LANES;
+        vec v = load_some(from + at, some);
+        halves h = kind == BF16 ? to_bf16(v) : to_f16(v);
+        memcpy((uint16_t *)to + at, &h, 2 * some);
+    }
+}
+
+/* Sum of all lanes: halves are added to halves, so the order is the same everywhere. */
+INLINE float total(vec v) {
+    for (int half = LANES / 2; half; half /= 2) v += __builtin_shuffle(v, iota() ^ half);
+    return v[0];
+}
+
+INLINE float greatest(vec v) {
+    for (int half = LANES / 2; half; half /= 2) {
+        vec other = __builtin_shuffle(v, iota() ^ half);
+        v = choose(other > v, other, v);
+    }
+    return v[0];
+}
+
+/* Lanes folded to half as many: the groups of `2 * half` lanes of a and b become groups of `half`, a's before b's. */
+INLINE vec fold(vec a, vec b, int half) {
+    ints group = iota() / half, lane = iota() % half;
+    ints source = (group * 2 * half) % LANES + ((group * 2 * half) / LANES) * LANES + lane;
+    return __builtin_shuffle(a, b, source) + __builtin_shuffle(a, b, source + half);
+}
+
+/* The totals of four vectors, each exactly as `total` has it. */
+INLINE void four_totals(const vec *v, float *to) {
+    vec ab = fold(v[0], v[1], LANES / 2), cd = fold(v[2], v[3], LANES / 2);
+    vec abcd = fold(ab, cd, LANES / 4);
+    for (int half = LANES / 8; half; half /= 2) abcd += __builtin_shuffle(abcd, iota() ^ half);
+    abcd = __builtin_shuffle(abcd, (iota() % 4) * (LANES / 4));
+    memcpy(to, &abcd, 16);
+}
+
+/* e to the x, within two units of the last place; what is too small becomes about 1e-38, too large about 1e38. */
+INLINE vec exponential(vec x) {
+    x = choose(x < all(-87.0f), all(-87.0f), x);
+    x = choose(x > all(88.0f), all(88.0f), x);
+    vec turns = x * 1.44269504f + 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number in the low bits */
+    ints whole = (ints)turns - (ints)all(12582912.0f);
+    turns -= 12582912.0f;
+    vec r = x - turns * 0.693145752f; /* ln 2 in two parts, the first short enough that its product is exact */
+    r -= turns * 1.42860677e-6f;
+    vec p = all(1.0f / 720);
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    return p * (vec)((whole + 127) << 23);
+}
+
+#endif
