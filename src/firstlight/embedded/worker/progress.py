@@ -53,6 +53,10 @@ class Progress:
             self._log.progress(self._own.phase, done, total, unit)
             self._tell(now)
 
+    def say(self, text: str) -> None:
+        """A sentence for people, in the log."""
+        self._log.say("info", text)
+
     def beat(self) -> None:
         """One unit of work was done (cheap: called after every layer)."""
         self._own.beat()

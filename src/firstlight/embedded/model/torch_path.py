@@ -1,0 +1,181 @@
+"""The forward pass in torch: prefill on the CPU, and everything where there are no C kernels or where there is a GPU.
+
+Shapes are suffixes: T rows of the pass, B sequences, C rows of the longest of them, S positions, D hidden size,
+N query heads, K key-value heads, H head size, V vocabulary.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from firstlight.embedded.model.config import ModelConfig
+from firstlight.embedded.model.kv import KvTensors
+from firstlight.embedded.model.layers import rms_norm, rotate
+from firstlight.embedded.model.weights import DecoderWeights, LayerWeights
+from firstlight.embedded.worker.passes import PAGE, Pass
+
+Sum = Callable[[Tensor, str], Tensor]
+"""Adds up what the ranks computed of a layer's output; the second argument names the place."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the rows of a pass stand, the same for every layer.
+
+    The rows of several sequences are padded to a rectangle (B, C) for attention; `cell_T` is each row's place in it.
+    """
+
+    position_T: Tensor
+    page_T: Tensor
+    slot_T: Tensor
+    cell_T: Tensor
+    rows: int
+    table_BP: Tensor
+    query_position_BC: Tensor
+
+    @classmethod
+    def of(cls, work: Pass, device: torch.device) -> "Layout":
+        longest = max(span.count for span in work.spans)
+        pages = max(len(span.pages) for span in work.spans)
+        positions: list[int] = []
+        page_of_row: list[int] = []
+        cells: list[int] = []
+        table = torch.zeros(len(work.spans), pages, dtype=torch.long)
+        padded = torch.zeros(len(work.spans), longest, dtype=torch.long)
+        for index, span in enumerate(work.spans):
+            own = range(span.start, span.start + span.count)
+            positions += own
+            page_of_row += [span.pages[position // PAGE] for position in own]
+            cells += range(index * longest, index * longest + span.count)
+            table[index, : len(span.pages)] = torch.tensor(span.pages)
+            padded[index, : span.count] = torch.tensor(own)
+        position_T = torch.tensor(positions)
+        return cls(
+            position_T=position_T.to(device),
+            page_T=torch.tensor(page_of_row).to(device),
+            slot_T=(position_T % PAGE).to(device),
+            cell_T=torch.tensor(cells).to(device),
+            rows=longest,
+            table_BP=table.to(device),
+            query_position_BC=padded.to(device),
+        )
+
+    def mask(self, window: int) -> Tensor:
+        """Which positions each query sees (B, 1, C, S): up to its own, and with a window only the last of them."""
+        key_S = torch.arange(self.table_BP.shape[1] * PAGE, device=self.table_BP.device)
+        query_BC1 = self.query_position_BC[:, :, None]
+        seen = key_S <= query_BC1
+        if window:
+            seen &= key_S > query_BC1 - window
+        return seen[:, None]
+
+
+class TorchPath:
+    """Runs passes with torch's own operations, in the model's dtype."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: DecoderWeights,
+        cache: KvTensors,
+        rotation: tuple[Tensor, Tensor],
+        total: Sum | None,
+    ) -> None:
+        self._config = config
+        self._weights = weights
+        self._cache = cache
+        self._cos, self._sin = rotation
+        self._sum = total
+        self._heads = cache.kv_heads * (config.heads // config.kv_heads)
+
+    def hidden(self, work: Pass, beat: Callable[[], None]) -> tuple[Tensor, dict[int, Tensor]]:
+        """The residual stream after the last layer (T, D), and each tapped state (T, D) in float32."""
+        layout = Layout.of(work, self._cos.device)
+        rotation = (
+            self._cos[layout.position_T].to(self._weights.dtype),
+            self._sin[layout.position_T].to(self._weights.dtype),
+        )
+        masks = {window: layout.mask(window) for window in set(self._config.windows)}
+        x_TD = self._weights.embedding.rows(torch.tensor(work.tokens, device=self._cos.device)).to(
+            self._weights.dtype
+        )
+        states: dict[int, Tensor] = {}
+        for index, layer in enumerate(self._weights.layers):
+            if index in work.tapped:
+                states[index] = x_TD.float()
+            mask = masks[self._config.windows[index]]
+            attended = self._attend(index, layer, x_TD, layout, rotation=rotation, mask=mask)
+            x_TD = x_TD + self._whole(attended, f"layer {index} attention")
+            x_TD = x_TD + self._whole(self._mlp(layer, x_TD), f"layer {index} mlp")
+            beat()
+        if self._config.layers in work.tapped:
+            states[self._config.layers] = x_TD.float()
+        return x_TD, states
+
+    def scores(self, x_TD: Tensor) -> Tensor:
+        """Scores of this rank's part of the vocabulary (T, V/ranks) after the final norm, float32."""
+        return self._weights.head.product(self.normed(x_TD)).float()
+
+    def normed(self, x_TD: Tensor) -> Tensor:
+        return rms_norm(x_TD, self._weights.norm, self._config.norm_eps)
+
+    def _whole(self, part_TD: Tensor, what: str) -> Tensor:
+        """What all ranks computed together."""
+        return part_TD if self._sum is None else self._sum(part_TD.float(), what).to(self._weights.dtype)
+
+    def _mlp(self, layer: LayerWeights, x_TD: Tensor) -> Tensor:
+        normed = rms_norm(x_TD, layer.mlp_norm, self._config.norm_eps)
+        gate, up = _biased(layer.gate_up.product(normed), layer.gate_up_bias).chunk(2, dim=-1)
+        return _biased(layer.down.product(functional.silu(gate) * up), layer.down_bias)
+
+    def _attend(
+        self,
+        index: int,
+        layer: LayerWeights,
+        x_TD: Tensor,
+        layout: Layout,
+        *,
+        rotation: tuple[Tensor, Tensor],
+        mask: Tensor,
+    ) -> Tensor:
+        normed = rms_norm(x_TD, layer.input_norm, self._config.norm_eps)
+        q_TNH, k_TKH, v_TKH = self._heads_of(layer, normed)
+        self._cache.write(index, layout.page_T, layout.slot_T, rotate(k_TKH, *rotation), v_TKH)
+        keys, values = self._cache.gather(index, layout.table_BP)
+        out_TD = _attention(rotate(q_TNH, *rotation), keys, values, layout, mask)
+        return _biased(layer.output.product(out_TD), layer.output_bias)
+
+    def _heads_of(self, layer: LayerWeights, normed_TD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of every row, those families that norm their heads included."""
+        qkv = _biased(layer.qkv.product(normed_TD), layer.qkv_bias)
+        kv_heads, eps = self._cache.kv_heads, self._config.norm_eps
+        heads = qkv.view(len(qkv), -1, self._config.head_dim)
+        q_TNH, k_TKH, v_TKH = torch.split(heads, [self._heads, kv_heads, kv_heads], dim=1)
+        if layer.q_norm is not None and layer.k_norm is not None:
+            q_TNH, k_TKH = rms_norm(q_TNH, layer.q_norm, eps), rms_norm(k_TKH, layer.k_norm, eps)
+        return q_TNH, k_TKH, v_TKH
+
+
+def _attention(q_TNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, layout: Layout, mask_B1CS: Tensor) -> Tensor:
+    """Attention of every row over its own sequence; returns (T, N * H).
+
+    The query heads that share a key-value head become rows of one query, so that keys and values are never repeated.
+    """
+    heads, size = q_TNH.shape[1:]
+    sequences, shared = k_BKSH.shape[:2]
+    padded = q_TNH.new_zeros(sequences * layout.rows, heads, size)
+    padded[layout.cell_T] = q_TNH
+    q = padded.view(sequences, layout.rows, shared, -1, size).permute(0, 2, 3, 1, 4)
+    group = q.shape[2]
+    q = q.reshape(sequences, shared, group * layout.rows, size)
+    mask = mask_B1CS.repeat(1, 1, group, 1)
+    out = functional.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
+    out = out.view(sequences, shared, group, layout.rows, size).permute(0, 3, 1, 2, 4)
+    return out.reshape(sequences * layout.rows, heads * size)[layout.cell_T]
+
+
+def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
