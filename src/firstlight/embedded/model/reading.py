@@ -63,14 +63,20 @@ class Cut:
     def dtype(self) -> torch.dtype:
         return TORCH_DTYPES[self.source.dtype]
 
+    @property
+    def piece_rows(self) -> int:
+        """Rows that make about PIECE bytes."""
+        return max(1, PIECE * self.shape[0] // max(1, self.bytes))
+
+    def part(self, rows: slice) -> "Cut":
+        """Some of the rows, counted from the first of this cut."""
+        return Cut(self.source, slice(self.rows.start + rows.start, self.rows.start + rows.stop), self.columns)
+
     def pieces(self) -> Iterator[tuple["Cut", slice]]:
-        """The cut in runs of rows of about PIECE bytes, each with its rows counted from the cut's first."""
-        height = self.shape[0]
-        step = max(1, PIECE * height // max(1, self.bytes))
-        for start in range(0, height, step):
-            stop = min(start + step, height)
-            rows = slice(self.rows.start + start, self.rows.start + stop)
-            yield Cut(self.source, rows, self.columns), slice(start, stop)
+        """The cut in runs of rows of about PIECE bytes."""
+        for start in range(0, self.shape[0], self.piece_rows):
+            rows = slice(start, min(start + self.piece_rows, self.shape[0]))
+            yield self.part(rows), rows
 
 
 class Reader:

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from firstlight.embedded.errors import WrongUsage
 from firstlight.embedded.model.config import ModelConfig
 
+ZEROS_OF_A_WORD = 8
+"""Zero points are packed along the rows, so many to a word."""
+
 
 class Share(NamedTuple):
     """Rank `rank` of `ranks`."""
@@ -25,19 +28,23 @@ class Share(NamedTuple):
 
 def check_share(config: ModelConfig, ranks: int) -> None:
     """Raises WrongUsage if the model cannot be dealt out evenly, naming the numbers."""
-    extents = {"key-value heads": config.kv_heads, "columns inside the MLP": config.intermediate_size}
-    for what, extent in extents.items():
-        if extent % ranks:
-            raise WrongUsage(
-                f"{extent} {what} cannot be shared by {ranks} ranks", f"Ask for a number that divides {extent}"
-            )
-    if config.quantization is None:
+    _check("key-value heads", config.kv_heads, 1, ranks)
+    _check("columns inside the MLP", config.intermediate_size, 1, ranks)
+    if config.quantization is None or ranks == 1:
         return
-    group = config.quantization.group
-    columns = {"o_proj": config.heads * config.head_dim, "down_proj": config.intermediate_size}
-    for module, extent in columns.items():
-        if (extent // ranks) % group:
-            raise WrongUsage(
-                f"{extent} columns of {module}, quantised in groups of {group}, cannot be shared by {ranks} ranks",
-                f"Ask for a number that divides {extent // group}",
-            )
+    queries, keys, inner = config.heads * config.head_dim, config.kv_heads * config.head_dim, config.intermediate_size
+    for module, extent in {"o_proj": queries, "down_proj": inner}.items():
+        _check(f"columns of {module}, quantised in groups,", extent, config.quantization.group, ranks)
+    if config.quantization.method == "compressed-tensors" and not config.quantization.symmetric:
+        for module, extent in {"q_proj": queries, "k_proj": keys, "gate_proj": inner}.items():
+            _check(f"rows of {module}, whose zero points are packed,", extent, ZEROS_OF_A_WORD, ranks)
+
+
+def _check(what: str, extent: int, unit: int, ranks: int) -> None:
+    """Whether `extent` is a multiple of `unit` on each rank."""
+    if extent % (unit * ranks):
+        by = f" by {unit}" if unit > 1 else ""
+        raise WrongUsage(
+            f"{extent} {what} cannot be shared{by} by {ranks} ranks",
+            f"Ask for a number that divides {extent // unit}",
+        )
