@@ -106,7 +106,8 @@ def say_bandwidth(rate: float, model: Path, bandwidth: float) -> None:
 
 def peer_of(options: argparse.Namespace) -> contextlib.AbstractContextManager[Server]:
     if options.peer == "vllm":
-        return vllm("vLLM on the CPU, bf16", options.bf16, *shlex.split(options.vllm_options))
+        name = f"vLLM, bf16, CPUs {options.vllm_cpus}"
+        return vllm(name, options.bf16, *shlex.split(options.vllm_options), cpus=options.vllm_cpus)
     return embedded("embedded, bf16, once more", options.bf16, "--max-num-seqs", str(TOGETHER))
 
 
@@ -121,6 +122,7 @@ def read_options() -> argparse.Namespace:
     add("--bf16", type=Path, help="model folder in bf16 (default: the demo model)")
     add("--four-bit", type=Path, help="the same model in 4-bit; left out without it")
     add("--gguf", type=Path, help="the same model for llama.cpp (default: fetched)")
+    add("--vllm-cpus", default="auto", help="for its threads, as 0-1; auto leaves one CPU of all to its scheduler")
     add("--vllm-options", default="", help="more options for vLLM, as one string")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):

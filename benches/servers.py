@@ -174,10 +174,13 @@ def embedded(name: str, model: Path, *options: str) -> contextlib.AbstractContex
     return started(name, command, port, EMBEDDED_UP_S)
 
 
-def vllm(name: str, model: Path, *options: str) -> contextlib.AbstractContextManager[Server]:
+def vllm(name: str, model: Path, *options: str, cpus: str = "auto") -> contextlib.AbstractContextManager[Server]:
+    """`cpus` is a list like 0-1 on which its threads are bound; by itself it leaves one CPU to its scheduler."""
     port = free_port()
     command = [VLLM_PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--port", str(port)]
-    return started(name, [*command, *VLLM_OPTIONS, *options], port, VLLM_UP_S, **VLLM_ENVIRONMENT)
+    return started(
+        name, [*command, *VLLM_OPTIONS, *options], port, VLLM_UP_S, **VLLM_ENVIRONMENT, VLLM_CPU_OMP_THREADS_BIND=cpus
+    )
 
 
 def has_vllm() -> bool:
