@@ -3,22 +3,25 @@
 import time
 
 PAUSE_S = 0.5
-"""A step of the waiting loop takes milliseconds; one that took longer was a pause of this process itself (stopped, or
-the machine asleep), in which it could not have seen anything move."""
 
 
 class Patience:
-    """Ends `deadline_s` after the last movement of what is watched. Ask `ended` every few milliseconds."""
+    """Ends `deadline_s` after the last movement of what is watched.
 
-    def __init__(self, deadline_s: float) -> None:
+    `ended` is to be asked every few milliseconds. If more than `pause_s` went by, then this process itself was not
+    running (it was stopped, or the machine asleep), and could not have seen anything move.
+    """
+
+    def __init__(self, deadline_s: float, pause_s: float = PAUSE_S) -> None:
         self._deadline_s = deadline_s
+        self._pause_s = pause_s
         self._seen: object = None
         self._asked_at = self._since = time.monotonic()
 
     def ended(self, watched: object) -> bool:
         """Whether `watched` has been the same for too long."""
         now = time.monotonic()
-        if now - self._asked_at > PAUSE_S:
+        if now - self._asked_at > self._pause_s:
             self._since += now - self._asked_at
         self._asked_at = now
         if watched != self._seen:

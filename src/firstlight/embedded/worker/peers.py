@@ -22,6 +22,7 @@ from firstlight.embedded.worker.patience import Patience
 HEADER = struct.Struct(">IBq")
 PASS, STOP = 1, 2
 IDLE_S = 1.0
+ROUND_S = 3 * IDLE_S
 LOOK_S = 0.25
 END_SEEN_S = 1.0
 """How long a process whose socket was closed may take to end."""
@@ -35,6 +36,7 @@ class Leader:
         self._others = others
         self._stamp = stamp
         self._deadline_s = deadline_s
+        self._patience = {rank: Patience(deadline_s, pause_s=ROUND_S) for rank in self._socks}
         self._sent = 0
         for sock in socks:
             sock.settimeout(deadline_s)
@@ -49,12 +51,12 @@ class Leader:
         self._to_all(STOP, self._sent, b"")
 
     def check(self) -> None:
-        """For rounds without a pass: stamps, and raises RankLost if another rank has ended or stamps no more."""
+        """For rounds without a pass, at least one a second: raises RankLost if a rank has ended or stamps no more."""
         self._stamp.begin(self._sent + 1, _wait_for(self._sent + 1))
         self._others.check_alive()
         for rank in self._socks:
-            if (age_s := self._others.board.read(rank).age_s) > self._deadline_s:
-                raise self._others.silent(rank, age_s)
+            if self._patience[rank].ended(self._others.board.read(rank).serial):
+                raise self._others.silent(rank, self._patience[rank].waited_s)
 
     def _to_all(self, kind: int, number: int, body: bytes) -> None:
         frame = HEADER.pack(len(body), kind, number) + body

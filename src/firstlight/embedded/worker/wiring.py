@@ -59,8 +59,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--peer-fd", type=int, nargs="*", default=[])
 
 
-def keep_from_children(options: argparse.Namespace) -> None:
-    """The rank's own children (a compiler, say) must not hold its sockets open."""
+def peer_sockets(options: argparse.Namespace) -> list[socket.socket]:
+    """A rank's sockets. From here on its own children (a compiler, say) do not inherit any of the descriptors."""
     for fd in (options.board_fd, options.store_fd, *options.peer_fd):
         if fd >= 0:
             os.set_inheritable(fd, False)
+    return [socket.socket(fileno=fd) for fd in options.peer_fd]
