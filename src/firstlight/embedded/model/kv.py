@@ -1,9 +1,8 @@
-"""Keys and values in pages: one tensor each, made at the start, shared by all requests.
+"""Keys and values in pages: one tensor each, made at the start, shared by all requests."""
 
-The memory is reserved, not touched: the kernel hands it out, zeroed, as positions are written. It must hold numbers
-from the start, since a masked position still takes part in a product, and nothing times NaN is NaN.
-"""
+from math import prod
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,8 +25,8 @@ class KvTensors:
         self.kv_heads = config.kv_heads // ranks
         self.pages = pages
         shape = (config.layers, pages, self.kv_heads, PAGE, config.head_dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys = _zeros(shape, dtype, device)
+        self.values = _zeros(shape, dtype, device)
 
     def write(self, layer: int, page_T: Tensor, slot_T: Tensor, k_TKH: Tensor, v_TKH: Tensor) -> None:
         """Store the new positions of a layer."""
@@ -37,6 +36,17 @@ class KvTensors:
     def gather(self, layer: int, table_BP: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of the pages of some sequences, in order: keys and values of shape (B, K, P * PAGE, H)."""
         return _in_order(self.keys[layer][table_BP]), _in_order(self.values[layer][table_BP])
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    """Zeros that take no memory until something is written: numpy asks the kernel for them, torch would write them.
+
+    They must be numbers from the start, since a masked position still takes part in a product, and nothing times NaN
+    is NaN.
+    """
+    if device is not None and device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
 
 
 def _in_order(pages_BPKSH: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from firstlight.embedded.kernels.native import Kernels
     from firstlight.embedded.model.kv import KvTensors
     from firstlight.embedded.model.weights import DecoderWeights
+    from firstlight.embedded.speculate.eagle_checkpoint import DraftCheckpoint
     from firstlight.embedded.speculate.protocol import Drafter, Policy
     from firstlight.embedded.worker.passes import Pass, Result
     from firstlight.embedded.worker.ranks import Ranks
@@ -44,7 +45,6 @@ class Assembled:
     runner: "Runner"
     pages: int
     drafter: "Drafter | None"
-    policy: "Policy | None"
     ranks: "Ranks"
     kernels: "Kernels | None"
 
@@ -63,6 +63,7 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
         import torch
 
         from firstlight.embedded.model import kv, layers, weights
+        from firstlight.embedded.speculate.eagle import load_eagle
         from firstlight.embedded.worker.ranks import Ranks
     threads = plan.threads or max(1, usable_cpus() // plan.tp)
     torch.set_num_threads(threads)
@@ -73,6 +74,7 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
     with progress.phase("model_init"):
         kernels = _kernels(threads, progress)
         rotation = layers.rotary_table(config, positions, torch.float32)
+        draft = _draft_checkpoint(plan, config)
     with progress.phase("weights"):
         loaded = weights.load_weights(
             config,
@@ -87,10 +89,21 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
         pages = kv_pages(plan, positions, kv.page_bytes(config, dtype, ranks.size))
         cache = kv.KvTensors(config, pages, dtype, ranks=ranks.size)
     runner = _runner(config, loaded, cache, rotation, ranks=ranks, kernels=kernels, progress=progress)
-    drafter, policy = _speculation(plan, config, loaded, ranks, pages=pages, positions=positions, progress=progress)
+    drafter = _ngram() if plan.drafter == NGRAM else None
+    if draft is not None and ranks.rank == 0:  # it is small, and its proposals travel with the next pass
+        with progress.phase("draft_init"):
+            drafter = load_eagle(
+                draft,
+                dtype,
+                embedding=loaded.embedding,
+                head=loaded.head if ranks.size == 1 else None,
+                pages=pages,
+                positions=positions,
+                kernels=kernels,
+            )
     with progress.phase("warmup"):
         warm_up(runner)
-    return Assembled(config, positions, runner, pages, drafter, policy, ranks, kernels)
+    return Assembled(config, positions, runner, pages, drafter, ranks, kernels)
 
 
 def scheduler_of(plan: Plan, assembled: Assembled, run: "Callable[[Pass], Result]") -> "Scheduler":
@@ -108,7 +121,7 @@ def scheduler_of(plan: Plan, assembled: Assembled, run: "Callable[[Pass], Result
         sampler_factory=SequenceSampler,
         max_rows=MOST_ROWS,
         drafter=assembled.drafter,
-        policy=assembled.policy,
+        policy=_policy(plan) if assembled.drafter is not None else None,
     )
 
 
@@ -149,46 +162,25 @@ def _runner(
     )
 
 
-def _speculation(
-    plan: Plan,
-    config: ModelConfig,
-    weights: "DecoderWeights",
-    ranks: "Ranks",
-    *,
-    pages: int,
-    positions: int,
-    progress: Progress,
-) -> "tuple[Drafter | None, Policy | None]":
-    """The drafter lives on rank 0 alone: it is small, and its proposals travel with the next pass."""
-    if not plan.drafter or ranks.rank:
-        return None, None
+def _draft_checkpoint(plan: Plan, config: ModelConfig) -> "DraftCheckpoint | None":
+    """The drafter's folder, checked before the model's weights are read."""
+    if plan.drafter in {"", NGRAM}:
+        return None
+    from firstlight.embedded.speculate.eagle_checkpoint import open_draft
+
+    return open_draft(Path(plan.drafter), config)
+
+
+def _policy(plan: Plan) -> "Policy":
     from firstlight.embedded.speculate.auto import Always, Auto
+
+    return Always(plan.draft_tokens) if plan.speculate == "always" else Auto(plan.draft_tokens)
+
+
+def _ngram() -> "Drafter":
     from firstlight.embedded.speculate.ngram import NgramDrafter
 
-    policy = Always(plan.draft_tokens) if plan.speculate == "always" else Auto(plan.draft_tokens)
-    if plan.drafter == NGRAM:
-        return NgramDrafter(), policy
-    with progress.phase("draft_init"):
-        return _eagle(plan, config, weights, ranks, pages=pages, positions=positions), policy
-
-
-def _eagle(
-    plan: Plan, config: ModelConfig, weights: "DecoderWeights", ranks: "Ranks", *, pages: int, positions: int
-) -> "Drafter":
-    from firstlight.embedded.speculate.eagle import EagleDrafter
-    from firstlight.embedded.speculate.eagle_checkpoint import load_draft, open_draft
-    from firstlight.embedded.speculate.eagle_layer import TorchNetwork
-
-    checkpoint = open_draft(Path(plan.drafter), config)
-    network = TorchNetwork(
-        checkpoint.config,
-        load_draft(checkpoint, weights.dtype),
-        embedding=weights.embedding,
-        head=weights.head if ranks.size == 1 else None,
-        pages=pages,
-        positions=positions,
-    )
-    return EagleDrafter(network, checkpoint.config.taps)
+    return NgramDrafter()
 
 
 def positions_of(asked: int, config: ModelConfig) -> int:

@@ -2,7 +2,7 @@
 
 import argparse
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
 
@@ -34,13 +34,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that `Plan.words` writes."""
     for field in fields(Plan):
         kind = {"int": int, "float": float, "Path": Path}.get(str(getattr(field.type, "__name__", field.type)), str)
-        parser.add_argument(_flag(field.name), type=kind, required=True)
+        parser.add_argument(_flag(field.name), type=kind, default=field.default, required=field.default is MISSING)
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
     """The plan that `words` wrote."""
-    return Plan(**{field.name: getattr(options, field.name) for field in fields(Plan)})
+    return Plan(**{field.name: getattr(options, field.name.removesuffix("_s")) for field in fields(Plan)})
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "--" + name.removesuffix("_s").replace("_", "-")

@@ -17,7 +17,7 @@ class TapRecord:
         self._positions = 0
 
     def add(self, start: int, states: dict[int, Tensor]) -> None:
-        """Keep the rows of positions `start`…; a position that was computed before (after pre-emption) is replaced."""
+        """Keep the rows of positions `start`…; a position that comes again (after pre-emption) is replaced."""
         if start < self._positions:
             self._cut(start)
         for state, rows in self._rows.items():
