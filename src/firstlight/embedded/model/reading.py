@@ -224,16 +224,14 @@ class _Crew:
         self._news.put(piece)
 
     def _work(self, reader: Reader) -> None:
+        news: BaseException | None = None
         try:
             while (job := self._take()) is not None:
                 job(reader)
-            self._news.put(None)
-        except _Stopped:
-            pass
         except BaseException as error:  # noqa: BLE001 (told to the caller, who raises it)
-            self._news.put(error)
-        finally:
-            self._leave()
+            news = error
+        self._leave()
+        self._news.put(news)
 
     def _leave(self) -> None:
         """The last one out closes the files: after an error, others may still be reading."""
