@@ -25,6 +25,7 @@ class ServeOptions:
     max_model_len: int
     max_num_seqs: int
     max_queue: int
+    max_output_tokens: int
     dtype: str
     threads: int
     stall_after_s: float
@@ -59,6 +60,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--max-model-len", type=_count, default=0, metavar="N", help="longest prompt and answer together, in tokens")
     add("--max-num-seqs", type=_positive, default=16, metavar="N", help="requests at once (default: %(default)s)")
     add("--max-queue", type=_count, default=64, metavar="N", help="requests that may wait (default: %(default)s)")
+    add("--max-output-tokens", type=_count, default=0, metavar="N", help="longest answer (default: whatever fits)")
     add("--dtype", choices=("auto", *DTYPES), default="auto", help="number format of the weights in memory")
     add("--threads", type=_count, default=0, metavar="N", help="threads of the model (default: all usable CPUs)")
     add("--tp", type=_positive, default=1, metavar="N", help="ranks that share every layer (default: %(default)s)")

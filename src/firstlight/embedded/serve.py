@@ -1,17 +1,19 @@
-"""The front: takes the port, starts the worker, answers HTTP from the first second, and ends all together.
+"""The front: takes the port, starts the workers, answers HTTP from the first second, and ends all together.
 
-The order matters for the time to the first token: port, worker, and only then the HTTP libraries, which are
-imported while the worker imports torch.
+The order matters for the time to the first token: port, workers, and only then the HTTP libraries, which are
+imported while the workers import torch.
 """
 
 import errno
 import importlib.util
+import resource
 import signal
 import socket
 import time
+from collections.abc import Sequence
 
 from firstlight.embedded.errors import WrongUsage
-from firstlight.embedded.front.worker_process import WorkerProcess
+from firstlight.embedded.front.worker_process import PROGRAM, Workers
 from firstlight.embedded.log import Log
 from firstlight.embedded.machine import name_process
 from firstlight.embedded.options import ServeOptions
@@ -20,8 +22,11 @@ NEEDED = ("torch", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn"
 BACKLOG = 512
 
 
-def serve(options: ServeOptions, version: str) -> int:
-    """Serve until told to stop. Returns the exit code: 0 asked to stop, 1 worker or model failed, 2 wrong usage."""
+def serve(options: ServeOptions, version: str, program: Sequence[str] = PROGRAM) -> int:
+    """Serve until told to stop; `program` is the command of a worker, without its options.
+
+    Returns the exit code: 0 asked to stop, 1 worker or model failed, 2 wrong usage.
+    """
     began = time.monotonic()
     # Until the event loop takes the signals over, both end the front in order, through every `finally`.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -31,7 +36,8 @@ def serve(options: ServeOptions, version: str) -> int:
     try:
         _check_installed()
         _check_folder(options)
-        return _run(options, _listen(options, log), log, began)
+        _allow_connections()
+        return _run(options, _listen(options, log), log, began, program)
     except WrongUsage as error:
         log.say("error", str(error))
         return 2
@@ -39,14 +45,20 @@ def serve(options: ServeOptions, version: str) -> int:
         return 0
 
 
-def _run(options: ServeOptions, listener: socket.socket, log: Log, began: float) -> int:
-    worker = WorkerProcess(options, rank=0)
+def _run(options: ServeOptions, listener: socket.socket, log: Log, began: float, program: Sequence[str]) -> int:
+    workers = Workers(options, program)
     try:
         from firstlight.embedded.front import run as front
 
-        return front.run(options, listener, worker, log, began)
+        return front.run(options, listener, workers, log, began)
     finally:
-        worker.end()
+        workers.end()
+
+
+def _allow_connections() -> None:
+    """As many open files as the system lets us have without asking: each client is one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _check_installed() -> None:

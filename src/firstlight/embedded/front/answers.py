@@ -9,15 +9,20 @@ from starlette.types import Receive, Scope, Send
 
 from firstlight.embedded.errors import RequestRefused
 from firstlight.embedded.front.generation import Generation
-from firstlight.embedded.front.replies import Document, Reply, error_document
+from firstlight.embedded.front.replies import Document, Reply, error_document, event
 
-SEND_DEADLINE_S = 60.0
-"""A client that takes nothing for so long is treated as gone."""
 DONE = b"data: [DONE]\n\n"
+EVENT_STREAM = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 
 
 def json_response(document: Document, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(msgspec.json.encode(document), status, headers, "application/json")
+
+
+def refusal(error: RequestRefused) -> Response:
+    """The answer to a request that is refused."""
+    headers = {} if error.retry_after_s is None else {"retry-after": str(error.retry_after_s)}
+    return json_response(error_document(error), error.status, headers)
 
 
 class WholeAnswer:
@@ -35,13 +40,21 @@ class WholeAnswer:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         generation = self._generation
-        text = "".join([piece async for piece in generation.pieces()])
-        response = json_response(self._reply.whole(text, generation.finish, generation.usage))
+        try:
+            pieces = [piece async for piece in generation.pieces()]
+            response = json_response(self._reply.whole(pieces, generation.finish, generation.usage))
+        except RequestRefused as error:
+            response = refusal(error)
+        generation.close()  # before the client can know: its place is free when it asks again
         await response(scope, receive, send)
 
 
 class StreamedAnswer:
-    """The answer as it is made: one event a piece, then `[DONE]`."""
+    """The answer as it is made: one event a piece, then `[DONE]`.
+
+    A client that does not read is not waited for: the connection ends it (see `http`), and until then its tokens
+    wait in the ticket, which ends the request when they become too many.
+    """
 
     def __init__(self, generation: Generation, reply: Reply, *, with_usage: bool) -> None:
         self._generation = generation
@@ -55,24 +68,24 @@ class StreamedAnswer:
             self._generation.close()
 
     async def _stream(self, send: Send) -> None:
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.start", "status": 200, "headers": EVENT_STREAM})
         try:
             await self._pieces(send)
+            end = self._end()
         except RequestRefused as error:  # too late for a status: the stream itself must say it
-            await _send_event(send, error_document(error))
-        await _send_bytes(send, DONE)
-        await send({"type": "http.response.body", "body": b""})
+            end = event(error_document(error))
+        self._generation.close()
+        await send({"type": "http.response.body", "body": end + DONE})
 
     async def _pieces(self, send: Send) -> None:
-        generation, reply = self._generation, self._reply
-        for document in reply.opening():
-            await _send_event(send, document)
-        async for piece in generation.pieces():
-            await _send_event(send, reply.piece(piece))
-        await _send_event(send, reply.closing(generation.finish))
-        if self._with_usage:
-            await _send_event(send, reply.usage(generation.usage))
+        if opening := self._reply.opening():
+            await send({"type": "http.response.body", "body": opening, "more_body": True})
+        async for piece in self._generation.pieces():
+            await send({"type": "http.response.body", "body": self._reply.piece(piece), "more_body": True})
+
+    def _end(self) -> bytes:
+        closing = self._reply.closing(self._generation.finish)
+        return closing + (self._reply.usage(self._generation.usage) if self._with_usage else b"")
 
 
 async def unless_gone(receive: Receive, work: Coroutine[None, None, None]) -> None:
@@ -92,13 +105,3 @@ async def unless_gone(receive: Receive, work: Coroutine[None, None, None]) -> No
 async def _client_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _send_event(send: Send, document: Document) -> None:
-    await _send_bytes(send, b"data: " + msgspec.json.encode(document) + b"\n\n")
-
-
-async def _send_bytes(send: Send, body: bytes) -> None:
-    """Raises TimeoutError if the client takes nothing for a minute; the connection is then dropped."""
-    async with asyncio.timeout(SEND_DEADLINE_S):
-        await send({"type": "http.response.body", "body": body, "more_body": True})

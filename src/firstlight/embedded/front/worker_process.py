@@ -1,58 +1,110 @@
-"""The worker as the front sees it: a child process and the front's end of a socket."""
+"""The workers as the front sees them: child processes, and the front's ends of their sockets."""
 
 import os
 import signal
 import socket
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
 
 from firstlight.embedded.options import ServeOptions
+from firstlight.embedded.worker.board import Board
+from firstlight.embedded.worker.wiring import Wiring
 
 TERM_GRACE_S = 1.0
 KILL_GRACE_S = 5.0
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 """The model's threads sleep while they wait for each other. By default they spin, and on cores that others use too
 they then wait most of the time for a thread that has been put off; the user's environment goes first."""
+PROGRAM = (sys.executable, "-m", "firstlight.embedded.worker")
 
 
 class WorkerProcess:
     """One rank. Started at once, so that it imports torch while the front imports its HTTP server."""
 
-    def __init__(self, options: ServeOptions, rank: int) -> None:
+    def __init__(self, options: ServeOptions, wiring: Wiring, rank: int, program: Sequence[str]) -> None:
         self.rank = rank
         self.socket, theirs = socket.socketpair()
-        self._process = self._spawn(options, theirs)
+        command = [*program, *wiring.arguments(rank), "--control-fd", str(theirs.fileno()), *worker_options(options)]
+        self._process = _spawn(command, (theirs.fileno(), *wiring.descriptors(rank)))
         theirs.close()
         self.pid = self._process.pid
         self.name = f"worker rank={rank} pid={self.pid}"
 
-    def _spawn(self, options: ServeOptions, theirs: socket.socket) -> "subprocess.Popen[bytes]":
-        fd = theirs.fileno()
-        command = [sys.executable, "-m", "firstlight.embedded.worker", "--rank", str(self.rank)]
-        command += ["--model", str(options.model), "--control-fd", str(fd), "--dtype", options.dtype]
-        command += ["--max-num-seqs", str(options.max_num_seqs), "--max-model-len", str(options.max_model_len)]
-        command += ["--threads", str(options.threads)]
-        # Ctrl-C in a terminal reaches every process of the group; the front alone decides how the worker ends.
-        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        try:
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(fd,), env=PASSIVE | os.environ)
-        finally:
-            signal.signal(signal.SIGINT, before)
-
     def wait(self, deadline_s: float) -> str:
         """How the process ended, in words; empty if it has not by the deadline."""
         try:
-            status = self._process.wait(deadline_s)
+            self._process.wait(deadline_s)
         except subprocess.TimeoutExpired:
+            return ""
+        return self.ended
+
+    @property
+    def ended(self) -> str:
+        """How the process ended, in words; empty if it lives."""
+        status = self._process.poll()
+        if status is None:
             return ""
         return f"exited with code {status}" if status >= 0 else f"was killed by {_signal_name(-status)}"
 
-    def end(self) -> None:
-        """Ask, then insist. A stopped process cannot answer SIGTERM, but it cannot survive SIGKILL."""
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it: nothing that the process did by itself, so never a consequence."""
+        return (self._process.poll() or 0) < 0
+
+    def ask_to_end(self) -> None:
         self._process.terminate()
-        if not self.wait(TERM_GRACE_S):
+
+    def insist(self, deadline_s: float) -> None:
+        """A stopped process cannot answer SIGTERM, but it cannot survive SIGKILL."""
+        if not self.wait(deadline_s):
             self._process.kill()
             self.wait(KILL_GRACE_S)
+
+
+class Workers:
+    """All ranks of one server."""
+
+    def __init__(self, options: ServeOptions, program: Sequence[str] = PROGRAM) -> None:
+        wiring = Wiring(options.tp)
+        self.board = Board(wiring.board_fd)
+        self.processes: list[WorkerProcess] = []
+        try:
+            for rank in range(options.tp):
+                self.processes.append(WorkerProcess(options, wiring, rank, program))
+        except BaseException:
+            self.end()
+            raise
+        wiring.let_go()
+
+    def end(self) -> None:
+        """Ask all, then insist: what they have together to end in order is one second."""
+        for process in self.processes:
+            process.ask_to_end()
+        until = time.monotonic() + TERM_GRACE_S
+        for process in self.processes:
+            process.insist(max(0.0, until - time.monotonic()))
+
+
+def worker_options(options: ServeOptions) -> list[str]:
+    """The command line of any rank, but for what ties it to the others."""
+    words = ["--model", str(options.model), "--dtype", options.dtype, "--threads", str(options.threads)]
+    words += ["--max-num-seqs", str(options.max_num_seqs), "--max-model-len", str(options.max_model_len)]
+    words += ["--kv-tokens", str(options.kv_tokens), "--wait-deadline", f"{options.wait_deadline_s:g}"]
+    if options.drafter:
+        words += ["--drafter", options.drafter, "--draft-tokens", str(options.draft_tokens)]
+        words += ["--speculate", options.speculate]
+    return words
+
+
+def _spawn(command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
+    # Ctrl-C in a terminal reaches every process of the group; the front alone decides how the worker ends.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=PASSIVE | os.environ)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _signal_name(number: int) -> str:

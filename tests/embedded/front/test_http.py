@@ -193,7 +193,7 @@ BAD_BODIES: dict[str, tuple[bytes, str | None]] = {
     "negative token": (b'{"prompt": [-1]}', "prompt"),
     "huge token": (b'{"prompt": [123456789012345678901234567890]}', "prompt"),
     "negative temperature": (b'{"prompt": "a", "temperature": -1}', "temperature"),
-    "infinite temperature": (b'{"prompt": "a", "temperature": 1e999}', None),
+    "infinite temperature": (b'{"prompt": "a", "temperature": 1e999}', "temperature"),
     "top_p of nothing": (b'{"prompt": "a", "top_p": 0}', "top_p"),
     "no tokens": (b'{"prompt": "a", "max_tokens": 0}', "max_tokens"),
     "too many tokens": (b'{"prompt": "a", "max_tokens": 99999}', "max_tokens"),
@@ -234,13 +234,6 @@ def test_a_model_that_is_not_served(server: Any) -> None:
     assert reply.status == 404
     assert reply.error["code"] == "model_not_found"
     assert "tiny" in reply.error["message"]
-
-
-def test_a_chat_template_that_objects(server: Any) -> None:
-    body = {"messages": [{"role": "forbidden", "content": "x"}]}
-    reply = server.ask("/v1/chat/completions", body)
-    assert reply.status == 400
-    assert "no such role" in reply.error["message"]
 
 
 def test_paths_and_methods_that_do_not_exist(server: Any) -> None:
