@@ -147,6 +147,7 @@ class OwnStamp:
         self.collective = 0
         self.what = ""
         self._bytes = 0
+        self._resting = False
         self._serial = 0
         self._pid = os.getpid()
         self._memory = board.memory
@@ -166,9 +167,18 @@ class OwnStamp:
         self.write()
 
     def begin(self, number: int, what: str) -> None:
-        """Come to a pass, or to the wait for it; its collectives are counted from 1."""
+        """Come to a pass; its collectives are counted from 1."""
         self.number, self.collective, self.what = number, 0, what
+        self._resting = False
         self.write()
+
+    def rest(self) -> None:
+        """Wait for the next pass, or show that one still does."""
+        if not self._resting:
+            self.begin(self.number + 1, f"the wait for pass {self.number + 1}")
+            self._resting = True
+        else:
+            self.write()
 
     def meet(self, what: str, size: int) -> None:
         """Come to the next collective of the pass, with so many bytes."""

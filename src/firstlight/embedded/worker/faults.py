@@ -2,9 +2,9 @@
 
     FIRSTLIGHT_FAULT="ACTION:rank=1:phase=serving:pass=5:number=7:what=prefill"
 
-ACTION is what the rank does to itself, once, when it comes to a phase, a pass or a collective of which all conditions hold
-(`what` is a part of its name, `number` the collective's in its pass, the first is 1): kill (SIGKILL), stop (SIGSTOP),
-exit (with code 0), raise (an error), sleep (for an hour), or skip (leave this collective out).
+ACTION is what the rank does to itself, once, when it comes to a phase, a pass or a collective of which all conditions
+hold (`what` is a part of its name, `number` the collective's in its pass, the first is 1): kill (SIGKILL), stop
+(SIGSTOP), exit (with code 0), raise (an error), sleep (for an hour), or skip (leave this collective out).
 """
 
 import os
@@ -20,13 +20,15 @@ class Fault:
 
     def __init__(self, action: str, where: dict[str, str]) -> None:
         self._action = action
-        self._where = tuple(where.items())
+        self._part = where.pop("what", "")
+        self._where = where
         self._struck = False
 
     def strikes(self, phase: str, number: int = 0, collective: int = 0, what: str = "") -> bool:
         """Do it if this is the moment; returns whether the collective that comes now is to be left out."""
-        here = {"phase": phase, "pass": str(number), "number": str(collective), "what": what}
-        if self._struck or not all(asked in here[key] if key == "what" else asked == here[key] for key, asked in self._where):
+        here = {"phase": phase, "pass": str(number), "number": str(collective)}
+        exactly = all(here[key] == asked for key, asked in self._where.items())
+        if self._struck or not exactly or self._part not in what:
             return False
         self._struck = True
         match self._action:

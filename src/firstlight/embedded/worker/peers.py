@@ -52,7 +52,7 @@ class Leader:
 
     def check(self) -> None:
         """For rounds without a pass, at least one a second: raises RankLost if a rank has ended or stamps no more."""
-        self._stamp.begin(self._sent + 1, _wait_for(self._sent + 1))
+        self._stamp.rest()
         self._others.check_alive()
         for rank in self._socks:
             if self._patience[rank].ended(self._others.board.read(rank).serial):
@@ -77,7 +77,8 @@ class Follower:
         self._others = others
         self._stamp = stamp
         self._deadline_s = deadline_s
-        self._received = 0
+        self._due: int | None = None
+        """The number of the next pass; the first may have any."""
 
     def receive(self) -> Pass | None:
         """The next pass; None if there are no more. Stamps every second while it waits.
@@ -85,14 +86,13 @@ class Follower:
         Raises RankLost if rank 0 has ended or shows no life for the deadline, Diverged if a pass is missing or comes
         twice.
         """
-        self._stamp.begin(self._received + 1, _wait_for(self._received + 1))
+        self._stamp.rest()
         length, kind, number = HEADER.unpack(self._read(HEADER.size))
         if kind == STOP:
             return None
-        due = self._received + 1
-        if self._received and number != due:
+        due, self._due = self._due, number + 1
+        if due is not None and number != due:
             raise Diverged(f"rank {self._others.rank} was sent pass {number} by rank 0 where pass {due} was due")
-        self._received = number
         return msgspec.msgpack.decode(self._read(length), type=Pass)
 
     def _read(self, size: int) -> bytes:
@@ -117,11 +117,7 @@ class Follower:
                 raise self._others.silent(0, patience.waited_s)
             if time.monotonic() - stamped_at > IDLE_S - LOOK_S:
                 stamped_at = time.monotonic()
-                self._stamp.write()
-
-
-def _wait_for(number: int) -> str:
-    return f"the wait for pass {number}"
+                self._stamp.rest()
 
 
 def _gone(others: Others, rank: int) -> RankLost:
