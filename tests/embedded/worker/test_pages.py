@@ -133,16 +133,28 @@ def test_a_table_swaps_pages_not_yet_written_for_known_ones() -> None:
     known = kept(pool, 1, 2)
     table = PageTable(pool)
     table.reach(len(tokens))
-    assert table.reuse(tokens, drop_last=False) == 2 * PAGE
+    assert table.reuse(tokens) == 2 * PAGE
     assert table.pages[:2] == known
     assert pool.used == 4
     pool.check([table.pages])
 
 
-def test_a_table_leaves_the_last_token_and_if_told_the_last_page() -> None:
+def test_a_table_leaves_the_last_token() -> None:
     pool = PagePool(8)
     tokens = [*block(1), *block(2)]
     kept(pool, 1, 2)
-    assert PageTable(pool).reuse(tokens, drop_last=False) == PAGE
-    assert PageTable(pool).reuse([*tokens, 7], drop_last=True) == PAGE
-    assert PageTable(pool).reuse(tokens, drop_last=True) == 0
+    assert PageTable(pool).reuse(tokens) == PAGE
+    assert PageTable(pool).reuse([*tokens, 7]) == 2 * PAGE
+
+
+@pytest.mark.parametrize(("ahead", "shared"), [(0, 2), (1, 1)])
+def test_a_table_may_know_pages_by_the_token_after_them_too(ahead: int, shared: int) -> None:
+    pool = PagePool(8)
+    first, second = [*block(1), *block(2), 7], [*block(1), *block(2), 8]
+    table = PageTable(pool, ahead=ahead)
+    table.reach(len(first))
+    table.remember(first, 2 * PAGE)
+    table.clear()
+    pool.check([])
+    assert PageTable(pool, ahead=ahead).reuse(second) == shared * PAGE
+    assert PageTable(pool, ahead=ahead).reuse(first) == 2 * PAGE

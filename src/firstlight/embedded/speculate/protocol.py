@@ -64,7 +64,10 @@ class Drafter(Protocol):
 
     @property
     def drops_last_page(self) -> bool:
-        """Whether what it keeps for the last position of a page depends on the token after the page."""
+        """Whether what it keeps for the last position of a page depends on the token after the page.
+
+        If so, a page is shared only where that token is the same too, and the last page of a prefix drops out.
+        """
         ...
 
     def propose(self, sequences: list[Drafted], counts: list[int]) -> list[list[int]]:

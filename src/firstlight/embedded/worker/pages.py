@@ -4,7 +4,7 @@ A page is in exactly one state. *In use*: held by one or more sequences. *Kept*:
 known, so it can be shared again until its memory is needed. *Free*: neither.
 
 Full pages are known by what they hold and by what comes before them: a *prefix* is a number for a run of whole pages
-of text, found by the prefix before it and the 16 tokens after that. Numbers are never used twice and tokens are
+of text, found by the prefix before it and the tokens after that. Numbers are never used twice and tokens are
 compared themselves, not by a digest, so a page cannot be taken for another.
 """
 
@@ -126,11 +126,16 @@ class PagePool:
 
 
 class PageTable:
-    """The pages of one sequence: position p lies in `pages[p // PAGE]`."""
+    """The pages of one sequence: position p lies in `pages[p // PAGE]`.
 
-    def __init__(self, pool: PagePool) -> None:
+    If `ahead` is 1, what is kept for a position depends on the token after it too, as a drafter's keys may. A page is
+    then known by its own tokens and the one after them.
+    """
+
+    def __init__(self, pool: PagePool, *, ahead: int = 0) -> None:
         self.pages: list[int] = []
         self._pool = pool
+        self._ahead = ahead
         self._known = 0
         """Pages from the first on whose text the pool was told, or knew; together they are `_prefix`."""
         self._prefix = NO_PREFIX
@@ -158,15 +163,12 @@ class PageTable:
         self.shrink(0)
         self._known, self._prefix = 0, NO_PREFIX
 
-    def reuse(self, tokens: list[int], *, drop_last: bool) -> int:
+    def reuse(self, tokens: list[int]) -> int:
         """Share known pages for the text behind the pages known here; returns how many positions they hold.
 
-        The last token is never covered, for its scores are wanted. `drop_last` leaves out the last page found.
+        The last token is never covered, for its scores are wanted.
         """
-        blocks = _blocks(tokens, self._known, (len(tokens) - 1) // PAGE)
-        found = self._pool.match(self._prefix, blocks)
-        if drop_last:
-            del found[-1:]
+        found = self._pool.match(self._prefix, self._blocks(tokens, len(tokens) - 1))
         if not found:
             return 0
         pages, places = [known.page for known in found], slice(self._known, self._known + len(found))
@@ -177,18 +179,17 @@ class PageTable:
         return len(found) * PAGE
 
     def remember(self, tokens: list[int], cached: int) -> None:
-        """The keys and values of the first `cached` of `tokens` are final: full pages may be shared from now on."""
-        for block in _blocks(tokens, self._known, cached // PAGE):
+        """The first `cached` of `tokens`, fewer than all, are final: their full pages may be shared from now on."""
+        for block in self._blocks(tokens, cached):
             self._prefix = self._pool.remember(self._prefix, block, self.pages[self._known])
             self._known += 1
+
+    def _blocks(self, tokens: list[int], positions: int) -> Iterator[tuple[int, ...]]:
+        """By what the full pages among so many positions are known, from the first one not yet known on."""
+        for page in range(self._known, positions // PAGE):
+            yield tuple(tokens[page * PAGE : (page + 1) * PAGE + self._ahead])
 
 
 def pages_for(positions: int) -> int:
     """Pages that hold this many positions."""
     return -(-positions // PAGE)
-
-
-def _blocks(tokens: list[int], first: int, end: int) -> Iterator[tuple[int, ...]]:
-    """The tokens of the pages from `first` up to `end`."""
-    for page in range(first, end):
-        yield tuple(tokens[page * PAGE : (page + 1) * PAGE])

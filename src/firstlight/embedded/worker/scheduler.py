@@ -18,7 +18,7 @@ from firstlight.embedded.errors import EngineError
 from firstlight.embedded.messages import Output, Sampling, Submit
 from firstlight.embedded.speculate.protocol import Drafter, Policy, Sampler
 from firstlight.embedded.worker.counts import Counts
-from firstlight.embedded.worker.pages import PagePool, pages_for
+from firstlight.embedded.worker.pages import PagePool, PageTable, pages_for
 from firstlight.embedded.worker.passes import PAGE, Pass, Result, Span
 from firstlight.embedded.worker.sequence import Sequence, Taps
 
@@ -82,7 +82,9 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 (whatever is wrong with one request must not end the others)
             self._refused.append(_failed(request.request, error))
             return
-        self._waiting.append(Sequence(request, max_tokens=max_tokens, sampler=sampler, pool=self._pool, taps=taps))
+        ahead = self._drafter is not None and self._drafter.drops_last_page
+        table = PageTable(self._pool, ahead=int(ahead))
+        self._waiting.append(Sequence(request, max_tokens=max_tokens, sampler=sampler, table=table, taps=taps))
 
     def cancel(self, request: int) -> None:
         """Forget a request, and free its pages at once; unknown ones have already finished."""
@@ -141,8 +143,7 @@ class Scheduler:
         """Skip what is in known pages; returns how many positions. Tapped states must all be computed."""
         if sequence.taps is not None:
             return 0
-        drop_last = self._drafter is not None and self._drafter.drops_last_page
-        hit = sequence.table.reuse(sequence.tokens, drop_last=drop_last)
+        hit = sequence.table.reuse(sequence.tokens)
         sequence.cached += hit
         return hit
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from firstlight.embedded.messages import Submit
 from firstlight.embedded.speculate.protocol import Chosen, Sampler
-from firstlight.embedded.worker.pages import PagePool, PageTable
+from firstlight.embedded.worker.pages import PageTable
 from firstlight.embedded.worker.passes import CHUNK
 
 
@@ -28,13 +28,13 @@ class Sequence:
     """Prompt and answer of one request, from its arrival to its end."""
 
     def __init__(
-        self, submit: Submit, *, max_tokens: int, sampler: Sampler, pool: PagePool, taps: Taps | None = None
+        self, submit: Submit, *, max_tokens: int, sampler: Sampler, table: PageTable, taps: Taps | None = None
     ) -> None:
         self.request = submit.request
         self.tokens = list(submit.prompt)
         self.cached = 0
         """Positions whose keys and values are in the pages."""
-        self.table = PageTable(pool)
+        self.table = table
         self.sampler = sampler
         self.taps = taps
         self.finish = ""
