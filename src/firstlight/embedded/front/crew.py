@@ -55,7 +55,7 @@ class Member:
         shared = self.shared_stamp
         if not shared.serial or not shared.what:
             return f"phase={self.stamp.phase}"
-        return f"phase={shared.phase}, pass {shared.number}, {shared.what}"
+        return f"phase={shared.phase}, {shared.place}"
 
 
 class Crew:
@@ -114,17 +114,24 @@ class Crew:
         name = f"{culprit.process.name} to end"
         how = await aside(lambda: culprit.process.wait(EXIT_DEADLINE_S), name=name, deadline_s=EXIT_DEADLINE_S + 1)
         how = how or _broken(culprit) or "closed its socket but lives on"
-        said = f"{culprit.process.name} {how} ({culprit.doing()}, {requests(in_flight)} in flight)"
-        others = [f"rank {member.rank}: {member.doing()}" for member in self.members if member is not culprit]
-        if others:
-            said += f"{_colon(culprit.last_words)}. The others were at: {'; '.join(others)}"
-        return PeerGone(said)
+        others = [member for member in self.members if member is not culprit]
+        at = culprit.doing() if others else f"phase={culprit.stamp.phase}"
+        said = f"{culprit.process.name} {how} ({at}, {requests(in_flight)} in flight)"
+        return PeerGone(said + self._why(culprit, others))
 
     @property
     def last_words(self) -> str:
         """What the rank that ended first said itself of why; empty if it could not."""
         ended = [member for member in self.members if member.gone or member.last_words]
         return min(ended, key=self._order).last_words if ended else ""
+
+    def _why(self, culprit: Member, others: list[Member]) -> str:
+        """What the one that ended says, or one that waited for it; else what the others were at, as seen from here."""
+        if not others:
+            return ""
+        if words := next((member.last_words for member in (culprit, *others) if member.last_words), ""):
+            return f": {words}"
+        return ". Meanwhile " + "; ".join(f"rank {member.rank} was at {member.doing()}" for member in others)
 
     def _order(self, member: Member) -> tuple[bool, bool, bool]:
         return not member.process.killed, bool(member.last_words), self._board.claimed != member.rank
@@ -164,7 +171,3 @@ def _broken(member: Member) -> str:
         return ""
     error = member.wire.closed.exception()
     return f"is no longer listened to: {error}" if error else ""
-
-
-def _colon(words: str) -> str:
-    return f": {words}" if words else ""

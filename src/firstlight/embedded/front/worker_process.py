@@ -1,5 +1,6 @@
 """The workers as the front sees them: child processes, and the front's ends of their sockets."""
 
+import dataclasses
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from firstlight.embedded.options import ServeOptions
 from firstlight.embedded.worker.board import Board
+from firstlight.embedded.worker.plan import Plan
 from firstlight.embedded.worker.wiring import Wiring
 
 TERM_GRACE_S = 1.0
@@ -23,10 +25,10 @@ PROGRAM = (sys.executable, "-m", "firstlight.embedded.worker")
 class WorkerProcess:
     """One rank. Started at once, so that it imports torch while the front imports its HTTP server."""
 
-    def __init__(self, options: ServeOptions, wiring: Wiring, rank: int, program: Sequence[str]) -> None:
+    def __init__(self, plan: Plan, wiring: Wiring, rank: int, program: Sequence[str]) -> None:
         self.rank = rank
         self.socket, theirs = socket.socketpair()
-        command = [*program, *wiring.arguments(rank), "--control-fd", str(theirs.fileno()), *worker_options(options)]
+        command = [*program, *wiring.arguments(rank), "--control-fd", str(theirs.fileno()), *plan.words()]
         self._process = _spawn(command, (theirs.fileno(), *wiring.descriptors(rank)))
         theirs.close()
         self.pid = self._process.pid
@@ -72,7 +74,7 @@ class Workers:
         self.processes: list[WorkerProcess] = []
         try:
             for rank in range(options.tp):
-                self.processes.append(WorkerProcess(options, wiring, rank, program))
+                self.processes.append(WorkerProcess(plan_of(options), wiring, rank, program))
         except BaseException:
             self.end()
             raise
@@ -87,15 +89,9 @@ class Workers:
             process.insist(max(0.0, until - time.monotonic()))
 
 
-def worker_options(options: ServeOptions) -> list[str]:
-    """The command line of any rank, but for what ties it to the others."""
-    words = ["--model", str(options.model), "--dtype", options.dtype, "--threads", str(options.threads)]
-    words += ["--max-num-seqs", str(options.max_num_seqs), "--max-model-len", str(options.max_model_len)]
-    words += ["--kv-tokens", str(options.kv_tokens), "--wait-deadline", f"{options.wait_deadline_s:g}"]
-    if options.drafter:
-        words += ["--drafter", options.drafter, "--draft-tokens", str(options.draft_tokens)]
-        words += ["--speculate", options.speculate]
-    return words
+def plan_of(options: ServeOptions) -> Plan:
+    """What every rank is asked to run."""
+    return Plan(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Plan)})
 
 
 def _spawn(command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
