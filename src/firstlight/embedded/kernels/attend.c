@@ -58,7 +58,7 @@ struct span { /* of the 16 positions of a page, those that count */
 
 /* One page of keys or values as float32, `width` apart; zeros where no position counts. */
 static void widen_page(const struct cache *c, const char *page, struct span span, long width, float *to) {
-    memset(to, 0, 4 * PAGE * width);
+    if (span.to - span.from < PAGE || width != c->head_dim) memset(to, 0, 4 * PAGE * width);
     for (long j = span.from; j < span.to; j++)
         widen(c->kind, page + j * c->head_dim * size_of(c->kind), c->head_dim, to + j * width);
 }
@@ -126,8 +126,9 @@ static void attend_heads(const struct op *op, const struct rows *rows, long row,
     struct softmax state[count];
     for (long h = 0; h < count; h++) {
         state[h] = (struct softmax){-1e30f, 0, queries + h * width, mixed + h * width};
-        widen(F32, row_of(&op->x, row) + (first + h) * size, size, state[h].query);
+        memset(state[h].query, 0, 4 * width);
         memset(state[h].mixed, 0, 4 * width);
+        memcpy(state[h].query, row_of(&op->x, row) + (first + h) * size, 4 * size);
     }
     for (long page = begin / PAGE; page <= position / PAGE; page++) {
         long at = page * PAGE;

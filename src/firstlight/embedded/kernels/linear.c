@@ -2,26 +2,29 @@
  *
  * A row's numbers are the same bit for bit however many rows there are and whoever computes them: each sum has one
  * accumulator of LANES lanes that takes k in order, whatever tile it is part of, and the lanes are added in one order.
- * Four rows of the weight are a strip. With few rows of x a strip is turned to float32 in registers, as it is read;
- * with many it is turned once, into a panel that stays in the cache, and all rows of x meet it there.
+ * Four rows of the weight are a strip, and meet a tile of rows of x while all their sums stay in registers. Numbers
+ * become float32 as they are read; quantised ones only once, into a panel, where they meet many tiles.
  */
 
 #include "ops.h"
 
 enum {
-    BLOCK = 64, /* columns worked on at a time, and to which quantised rows are padded */
+    BLOCK = 64, /* columns worked on at a time, and to which rows of 4-bit numbers are filled up */
+    HALF = 32,  /* columns that surely share a scale */
     STRIP = 4,
-    TILE = LANES == 16 ? 6 : 3 /* rows of x at once: STRIP * TILE accumulators stay in registers */
+    TILE = LANES == 16 ? 6 : 3 /* STRIP * TILE sums fit the registers */
 };
 
-struct strip {
-    const struct weight *weight;
-    const char *row[STRIP];       /* at the end of a weight the last row is repeated */
-    const float *scale[STRIP];    /* float32, by group */
-    const float *minimum[STRIP];
+struct strip { /* four rows of a weight, or one row four times, with strides of zero */
+    const char *rows;
+    long stride;                  /* bytes */
+    const float *scale, *minimum; /* of each HALF */
+    long scale_stride;
+    long columns;
 };
 
-struct levels { /* the numbers that the 16 values of a nibble stand for, in one group of one row */
+/* Sixteen numbers that a nibble may stand for: q * scale + minimum. */
+struct levels {
 #if LANES == 16
     vec table;
 #else
@@ -37,7 +40,7 @@ INLINE struct levels levels_of(float scale, float minimum) {
 #endif
 }
 
-/* Nibble `index` of each word, as a number: a look-up where a register holds all sixteen, else q * scale + minimum. */
+/* What nibble `index` of each word stands for: a look-up where a register holds all sixteen numbers. */
 INLINE vec look_up(words packed, int index, struct levels levels) {
     packed >>= 4 * index;
 #if LANES == 16
@@ -47,87 +50,71 @@ INLINE vec look_up(words packed, int index, struct levels levels) {
 #endif
 }
 
-INLINE long group_at(const struct weight *w, long k) {
-    long group = k >> w->group_shift;
-    return group < w->groups ? group : w->groups - 1; /* padding behind the last group: x is zero there */
-}
-
-/* LANES numbers of one row, `lane` numbers into the block at k; `at` is where the block begins in memory. */
-INLINE vec weights(enum number kind, const struct strip *s, int r, const char *at, long k, int lane) {
-    if (kind == Q4) {
-        long group = group_at(s->weight, k + lane);
-        words packed = __builtin_convertvector(load_halves((const uint16_t *)at + lane % 16), words);
-        return look_up(packed, lane / 16, levels_of(s->scale[r][group], s->minimum[r][group]));
-    }
-    if (kind == Q8) {
-        bytes q;
-        memcpy(&q, at + lane, sizeof q);
-        return __builtin_convertvector(__builtin_convertvector(q, ints), vec) * s->scale[r][group_at(s->weight, k + lane)];
-    }
-    return load_as(kind, at, lane);
+/* LANES numbers of a block, from number `lane` on. `block`, `scale` and `minimum` are those of the block. */
+INLINE vec numbers(enum number kind, const char *block, const float *scale, const float *minimum, int lane) {
+    if (kind == Q8) return load_bytes(block + lane) * scale[lane / HALF];
+    if (kind != Q4) return load_as(kind, block, lane);
+    words packed = load_words((const uint16_t *)block + lane % 16);
+    return look_up(packed, lane / 16, levels_of(scale[lane / HALF], minimum[lane / HALF]));
 }
 
 INLINE long block_bytes(enum number kind) { return kind == Q4 ? BLOCK / 2 : BLOCK * size_of(kind); }
 
-/* acc[m][r] += x[m, k .. k + 64) * w[r, k .. k + 64), lane by lane. `w` and `x` point at the block. */
-INLINE void add_block(
-    enum number kind, int tile, const struct strip *s, const char *const *w, long k,
-    const float *x, long stride, vec acc[TILE][STRIP]
-) {
+/* sums[m][r] += x[m, block] * w[r, block], lane by lane. What s and x point at is the block. */
+INLINE void add_block(enum number kind, int tile, struct strip s, const float *x, long stride, vec sums[TILE][STRIP]) {
 #pragma GCC unroll 16
     for (int lane = 0; lane < BLOCK; lane += LANES) {
-        vec number[STRIP];
+        vec w[STRIP];
 #pragma GCC unroll 4
-        for (int r = 0; r < STRIP; r++) number[r] = weights(kind, s, r, w[r], k, lane);
+        for (int r = 0; r < STRIP; r++) {
+            long scale = r * s.scale_stride;
+            w[r] = numbers(kind, s.rows + r * s.stride, s.scale + scale, s.minimum + scale, lane);
+        }
 #pragma GCC unroll 6
         for (int m = 0; m < tile; m++) {
             vec v = load(x + m * stride + lane);
+            pin(&v);
 #pragma GCC unroll 4
-            for (int r = 0; r < STRIP; r++) acc[m][r] += number[r] * v;
+            for (int r = 0; r < STRIP; r++) sums[m][r] += w[r] * v;
         }
     }
 }
 
-/* The columns behind the last whole block: copies padded with zeros, so that nothing is read beyond its end. */
-INLINE void add_rest(
-    enum number kind, int tile, const struct strip *s, long k, const float *x, long stride, vec acc[TILE][STRIP]
-) {
-    long rest = s->weight->columns - k;
-    float x_rest[TILE * BLOCK] = {0};
-    char w_rest[STRIP][4 * BLOCK] = {{0}};
-    const char *w[STRIP];
-    for (int m = 0; m < tile; m++) memcpy(x_rest + m * BLOCK, x + m * stride + k, 4 * rest);
-    for (int r = 0; r < STRIP; r++) {
-        memcpy(w_rest[r], s->row[r] + k / BLOCK * block_bytes(kind), kind == Q4 ? BLOCK / 2 : rest * size_of(kind));
-        w[r] = w_rest[r];
-    }
-    add_block(kind, tile, s, w, k, x_rest, BLOCK, acc);
+/* `count` rows of which only the first `bytes` of a block exist, filled up with zeros, so that nothing behind is read. */
+static __attribute__((noinline)) void fill_up(const void *rows, long stride, long bytes, int count, long block, char *to) {
+    memset(to, 0, count * block);
+    for (int i = 0; i < count; i++) memcpy(to + i * block, (const char *)rows + i * stride, bytes);
 }
 
-/* `tile` rows of x with one strip: sums[m][r]. */
-INLINE void multiply(enum number kind, int tile, const struct strip *s, const float *x, long stride, float sums[TILE][STRIP]) {
-    vec acc[TILE][STRIP];
-    const char *w[STRIP];
-    long k = 0, columns = s->weight->columns;
-    for (int r = 0; r < STRIP; r++) w[r] = s->row[r];
+/* A tile of rows of x with a strip. */
+INLINE void multiply(enum number kind, int tile, struct strip s, const float *x, long stride, float totals[TILE][STRIP]) {
+    vec sums[TILE][STRIP];
+    char w_rest[STRIP * BLOCK * 4];
+    float x_rest[TILE * BLOCK];
 #pragma GCC unroll 6
     for (int m = 0; m < tile; m++)
 #pragma GCC unroll 4
-        for (int r = 0; r < STRIP; r++) acc[m][r] = (vec){};
-    for (; k + BLOCK <= columns; k += BLOCK) {
-        add_block(kind, tile, s, w, k, x + k, stride, acc);
-        for (int r = 0; r < STRIP; r++) w[r] += block_bytes(kind);
+        for (int r = 0; r < STRIP; r++) sums[m][r] = (vec){};
+    for (long left = s.columns; left > 0; left -= BLOCK) {
+        if (left < BLOCK) {
+            long bytes = kind == Q4 ? BLOCK / 2 : left * size_of(kind);
+            fill_up(s.rows, s.stride, bytes, STRIP, block_bytes(kind), w_rest);
+            fill_up(x, 4 * stride, 4 * left, tile, 4 * BLOCK, (char *)x_rest);
+            s.rows = w_rest, s.stride = block_bytes(kind), x = x_rest, stride = BLOCK;
+        }
+        add_block(kind, tile, s, x, stride, sums);
+        s.rows += block_bytes(kind), x += BLOCK;
+        s.scale += BLOCK / HALF, s.minimum += BLOCK / HALF;
     }
-    if (k < columns) add_rest(kind, tile, s, k, x, stride, acc);
 #pragma GCC unroll 6
-    for (int m = 0; m < tile; m++) four_totals(acc[m], sums[m]);
+    for (int m = 0; m < tile; m++) four_totals(sums[m], totals[m]);
 }
 
-/* A function for each kind and tile, so that the compiler knows both and keeps the accumulators in registers. */
+/* A function for each kind and tile, so that the compiler knows both and keeps the sums in registers. */
 typedef void multiply_fn(const struct strip *, const float *, long, float[TILE][STRIP]);
 #define MULTIPLY(kind, tile) \
-    static void multiply_##kind##_##tile(const struct strip *s, const float *x, long stride, float sums[TILE][STRIP]) { \
-        multiply(kind, tile, s, x, stride, sums); \
+    static void multiply_##kind##_##tile(const struct strip *s, const float *x, long stride, float totals[TILE][STRIP]) { \
+        multiply(kind, tile, *s, x, stride, totals); \
     }
 #if LANES == 16
 #define EACH_TILE(kind, DO) DO(kind, 1) DO(kind, 2) DO(kind, 3) DO(kind, 4) DO(kind, 5) DO(kind, 6)
@@ -139,93 +126,118 @@ EACH_KIND(MULTIPLY)
 #define ENTRY(kind, tile) [kind][tile] = multiply_##kind##_##tile,
 static multiply_fn *const MULTIPLIERS[5][TILE + 1] = {EACH_KIND(ENTRY)};
 
-/* A thread's scratch: scales and minima of a strip as float32, then the panel. */
-static long scales_size(const struct weight *w) { return padded(STRIP * w->groups, LANES); }
+/* A thread's scratch: scales and minima of a strip, then the panel, all float32. */
+static long scales_of_row(const struct weight *w) { return padded(w->columns, BLOCK) / HALF; }
+
+static long scales_size(const struct weight *w) { return padded(STRIP * scales_of_row(w), LANES); }
 
 static long panel_width(const struct weight *w) { return padded(w->columns, BLOCK); }
 
+static float *panel_in(const struct weight *w, float *scratch) { return scratch + 2 * scales_size(w); }
+
 long linear_scratch(const struct weight *w) { return 4 * (2 * scales_size(w) + STRIP * panel_width(w)); }
 
-/* The strip that begins at row n, with its scales in float32. */
-static struct strip strip_at(const struct weight *w, long n, float *scratch) {
-    struct strip s = {.weight = w};
+/* Scales (or minima) of `count` rows, one for each HALF. Behind the last group the last one is repeated. */
+static void spread(const struct weight *w, const void *from, long n, long count, float *to) {
+    const char *first = (const char *)from + n * w->groups * size_of(w->scale_kind);
+    if (w->groups == scales_of_row(w)) {
+        widen(w->scale_kind, first, count * w->groups, to);
+        return;
+    }
+    for (long r = 0; r < count; r++, first += w->groups * size_of(w->scale_kind)) {
+        float own[w->groups];
+        widen(w->scale_kind, first, w->groups, own);
+        for (long half = 0; half < scales_of_row(w); half++) {
+            long group = half * HALF >> w->group_shift;
+            *to++ = own[group < w->groups ? group : w->groups - 1];
+        }
+    }
+}
+
+/* The `count` rows from n on: four, or one. */
+static struct strip strip_at(const struct weight *w, long n, long count, float *scratch) {
     float *scale = scratch, *minimum = scratch + scales_size(w);
-    long have = w->rows - n < STRIP ? w->rows - n : STRIP;
-    long first = n * w->groups * size_of(w->scale_kind);
-    if (w->scale) widen(w->scale_kind, (const char *)w->scale + first, have * w->groups, scale);
-    if (w->minimum) widen(w->scale_kind, (const char *)w->minimum + first, have * w->groups, minimum);
-    else memset(minimum, 0, 4 * have * w->groups);
-    for (int r = 0; r < STRIP; r++) {
-        long own = r < have ? r : have - 1;
-        s.row[r] = (const char *)w->data + (n + own) * w->row_bytes;
-        s.scale[r] = scale + own * w->groups;
-        s.minimum[r] = minimum + own * w->groups;
-    }
-    return s;
+    if (w->scale) spread(w, w->scale, n, count, scale);
+    if (w->minimum) spread(w, w->minimum, n, count, minimum);
+    else if (w->kind == Q4) memset(minimum, 0, 4 * scales_size(w));
+    const char *rows = (const char *)w->data + n * w->row_bytes;
+    if (count == 1) return (struct strip){rows, 0, scale, minimum, 0, w->columns};
+    return (struct strip){rows, w->row_bytes, scale, minimum, scales_of_row(w), w->columns};
 }
 
-/* Row r of a quantised strip as float32, in whole blocks; what the padding stands for does not matter. */
-INLINE void unpack_row(enum number kind, const struct strip *s, int r, float *to) {
-    long columns = s->weight->columns;
-    const char *at = s->row[r];
-    char rest[BLOCK];
-    for (long k = 0; k < columns; k += BLOCK, at += block_bytes(kind)) {
-        if (kind == Q8 && k + BLOCK > columns) at = memcpy(rest, at, columns - k);
+/* `count` rows of a quantised strip as float32, `width` apart; what their padding stands for does not matter. */
+INLINE void unpack(enum number kind, const struct strip *s, long count, long width, float *to) {
+    for (long r = 0; r < count; r++, to += width) {
+        const char *block = s->rows + r * s->stride;
+        const float *scale = s->scale + r * s->scale_stride, *minimum = s->minimum + r * s->scale_stride;
+        char rest[BLOCK];
+        for (long k = 0; k < s->columns; k += BLOCK) {
+            if (kind == Q8 && k + BLOCK > s->columns) block = memcpy(rest, block, s->columns - k);
 #pragma GCC unroll 16
-        for (int lane = 0; lane < BLOCK; lane += LANES) store(to + k + lane, weights(kind, s, r, at, k, lane));
+            for (int lane = 0; lane < BLOCK; lane += LANES) store(to + k + lane, numbers(kind, block, scale, minimum, lane));
+            block += block_bytes(kind), scale += BLOCK / HALF, minimum += BLOCK / HALF;
+        }
     }
 }
 
-/* The strip as float32, rows `panel_width` apart. */
-static void unpack(const struct strip *s, float *panel) {
-    const struct weight *w = s->weight;
-    for (int r = 0; r < STRIP; r++, panel += panel_width(w)) {
-        if (w->kind == Q4) unpack_row(Q4, s, r, panel);
-        else if (w->kind == Q8) unpack_row(Q8, s, r, panel);
-        else widen(w->kind, s->row[r], w->columns, panel);
-    }
+static void unpack_strip(const struct weight *w, const struct strip *s, long count, float *to) {
+    if (w->kind == Q4) unpack(Q4, s, count, panel_width(w), to);
+    else unpack(Q8, s, count, panel_width(w), to);
 }
 
-static void put(const struct op *op, long m, long n, const float *sums) {
-    float *out = row_of(&op->out, m);
-    for (int r = 0; r < STRIP && n + r < op->weight.rows; r++) out[n + r] = op->bias ? sums[r] + op->bias[n + r] : sums[r];
+static void put(const struct op *op, long m, long n, long count, const float *totals) {
+    float *out = row_of(&op->out, m) + n;
+    for (long r = 0; r < count; r++) out[r] = op->bias ? totals[r] + op->bias[n + r] : totals[r];
 }
 
-/* All rows of x with one strip. */
-static void strip_product(const struct op *op, long count, long n, float *scratch) {
+/* All rows of x with the `count` rows of the weight from n on. */
+static void strip_product(const struct op *op, long rows, long n, long count, float *scratch) {
     const struct weight *w = &op->weight;
-    struct strip s = strip_at(w, n, scratch);
-    struct weight as_panel = {.columns = w->columns};
+    struct strip s = strip_at(w, n, count, scratch);
     enum number kind = w->kind;
-    if (count > TILE && kind != F32) {
-        float *panel = scratch + 2 * scales_size(w);
-        unpack(&s, panel);
-        s = (struct strip){.weight = &as_panel};
-        for (int r = 0; r < STRIP; r++) s.row[r] = (const char *)(panel + r * panel_width(w));
+    if (rows > 2 * TILE && (kind == Q4 || kind == Q8)) {
+        unpack_strip(w, &s, count, panel_in(w, scratch));
+        s.rows = (const char *)panel_in(w, scratch);
+        s.stride = count == 1 ? 0 : 4 * panel_width(w);
         kind = F32;
     }
-    for (long m = 0; m < count; m += TILE) {
-        float sums[TILE][STRIP];
-        int tile = count - m < TILE ? count - m : TILE;
-        MULTIPLIERS[kind][tile](&s, row_of(&op->x, m), op->x.stride, sums);
-        for (int i = 0; i < tile; i++) put(op, m + i, n, sums[i]);
+    long tiles = (rows + TILE - 1) / TILE;
+    for (long i = 0, m = 0; i < tiles; i++) {
+        float totals[TILE][STRIP];
+        int tile = rows * (i + 1) / tiles - m; /* tiles alike, since small ones are less efficient */
+        MULTIPLIERS[kind][tile](&s, row_of(&op->x, m), op->x.stride, totals);
+        for (int own = 0; own < tile; own++, m++) put(op, m, n, count, totals[own]);
     }
+}
+
+/* Strips of a weight, and this thread's share of them: whole ones, then single rows. */
+static struct range my_strips(const struct weight *w, const struct worker *me) {
+    return share(me, w->rows / STRIP + w->rows % STRIP);
+}
+
+static struct range rows_of(const struct weight *w, long strip) {
+    long whole = w->rows / STRIP, first = strip < whole ? strip * STRIP : whole * STRIP + strip - whole;
+    return (struct range){first, first + (strip < whole ? STRIP : 1)};
 }
 
 void linear(const struct op *op, const struct rows *rows, const struct worker *me) {
-    struct range mine = share(me, (op->weight.rows + STRIP - 1) / STRIP);
-    for (long strip = mine.from; strip < mine.to; strip++)
-        strip_product(op, rows->count, strip * STRIP, (float *)me->scratch);
+    struct range mine = my_strips(&op->weight, me);
+    for (long strip = mine.from; strip < mine.to; strip++) {
+        struct range n = rows_of(&op->weight, strip);
+        strip_product(op, rows->count, n.from, n.to - n.from, (float *)me->scratch);
+    }
 }
 
 /* A quantised weight as a plain one, [N, K] of `kind` without padding. */
 void dequantise(const struct weight *w, const struct worker *me, enum number kind, void *out) {
-    float *scratch = (float *)me->scratch, *panel = scratch + 2 * scales_size(w);
-    struct range mine = share(me, (w->rows + STRIP - 1) / STRIP);
-    for (long n = mine.from * STRIP; n < mine.to * STRIP && n < w->rows; n += STRIP) {
-        struct strip s = strip_at(w, n, scratch);
-        unpack(&s, panel);
-        for (long r = 0; r < STRIP && n + r < w->rows; r++)
-            narrow(panel + r * panel_width(w), w->columns, kind, (char *)out + (n + r) * w->columns * size_of(kind));
+    float *scratch = (float *)me->scratch, *panel = panel_in(w, scratch);
+    struct range mine = my_strips(w, me);
+    for (long strip = mine.from; strip < mine.to; strip++) {
+        struct range n = rows_of(w, strip);
+        struct strip s = strip_at(w, n.from, n.to - n.from, scratch);
+        unpack_strip(w, &s, n.to - n.from, panel);
+        for (long row = n.from; row < n.to; row++, panel += panel_width(w))
+            narrow(panel, w->columns, kind, (char *)out + row * w->columns * size_of(kind));
+        panel = panel_in(w, scratch);
     }
 }

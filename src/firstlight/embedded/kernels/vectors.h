@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 #include <string.h>
-#ifdef __F16C__
-#include <immintrin.h>
+#ifdef __AVX2__
+#include <immintrin.h> /* for what the compiler would do in many steps */
 #endif
 
 #if defined(__AVX512F__)
@@ -23,7 +23,6 @@ typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t words __attribute__((vector_size(4 * LANES)));
 typedef uint16_t halves __attribute__((vector_size(2 * LANES)));
-typedef int8_t bytes __attribute__((vector_size(LANES)));
 
 enum number { F32, BF16, F16, Q4, Q8 };
 
@@ -63,15 +62,39 @@ INLINE vec load_some(const float *from, long count) {
     return v;
 }
 
-INLINE vec from_bf16(halves h) { return (vec)(__builtin_convertvector(h, words) << 16); }
-
-INLINE vec from_f16(halves h) {
+/* LANES numbers of 16 bits, each in a word of 32. */
+INLINE words load_words(const void *from) {
 #if LANES == 16
-    return _mm512_cvtph_ps((__m256i)h);
-#elif LANES == 8 && defined(__F16C__)
-    return _mm256_cvtph_ps((__m128i)h);
+    return (words)_mm512_cvtepu16_epi32(_mm256_loadu_si256(from));
+#elif LANES == 8
+    return (words)_mm256_cvtepu16_epi32(_mm_loadu_si128(from));
 #else
-    words bits = __builtin_convertvector(h, words);
+    return __builtin_convertvector(load_halves(from), words);
+#endif
+}
+
+/* LANES whole numbers of 8 bits. */
+INLINE vec load_bytes(const void *from) {
+#if LANES == 16
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from)));
+#elif LANES == 8
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(from)));
+#else
+    int8_t q[LANES];
+    memcpy(q, from, LANES);
+    return (vec){q[0], q[1], q[2], q[3]};
+#endif
+}
+
+INLINE vec load_bf16(const void *from) { return (vec)(load_words(from) << 16); }
+
+INLINE vec load_f16(const void *from) {
+#if LANES == 16
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256(from));
+#elif LANES == 8 && defined(__F16C__)
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128(from));
+#else
+    words bits = load_words(from);
     vec magnitude = (vec)((bits & 0x7fff) << 13) * 0x1p112f; /* also right for numbers below the least normal one */
     words infinite = (words)((bits & 0x7c00) == 0x7c00) & 0x7f800000;
     return (vec)((words)magnitude | infinite | (bits & 0x8000) << 16);
@@ -99,21 +122,24 @@ INLINE halves to_f16(vec v) {
 /* Numbers [at, at + LANES) of an array of float32, bfloat16 or float16. */
 INLINE vec load_as(enum number kind, const void *from, long at) {
     if (kind == F32) return load((const float *)from + at);
-    halves h = load_halves((const uint16_t *)from + at);
-    return kind == BF16 ? from_bf16(h) : from_f16(h);
+    const uint16_t *half = (const uint16_t *)from + at;
+    return kind == BF16 ? load_bf16(half) : load_f16(half);
 }
 
 /* Bytes of a number; four bits have no such thing. */
 INLINE long size_of(enum number kind) { return kind == F32 ? 4 : kind == Q8 ? 1 : 2; }
 
-/* `count` numbers of one kind, to float32 padded with zeros to whole vectors. */
+/* `count` numbers of one kind, to float32. The last vector may overlap the one before it. */
 __attribute__((unused)) static void widen(enum number kind, const void *from, long count, float *to) {
-    long at = 0;
-    for (; at + LANES <= count; at += LANES) store(to + at, load_as(kind, from, at));
-    if (at == count) return;
-    char rest[4 * LANES] = {0};
-    memcpy(rest, (const char *)from + at * size_of(kind), (count - at) * size_of(kind));
-    store(to + at, load_as(kind, rest, 0));
+    if (count >= LANES) {
+        for (long at = 0; at + LANES <= count; at += LANES) store(to + at, load_as(kind, from, at));
+        store(to + count - LANES, load_as(kind, from, count - LANES));
+    } else {
+        char few[4 * LANES] = {0};
+        memcpy(few, from, count * size_of(kind));
+        vec v = load_as(kind, few, 0);
+        memcpy(to, &v, 4 * count);
+    }
 }
 
 /* `count` numbers of float32 to another kind. */
@@ -128,6 +154,15 @@ __attribute__((unused)) static void narrow(const float *from, long count, enum n
         halves h = kind == BF16 ? to_bf16(v) : to_f16(v);
         memcpy((uint16_t *)to + at, &h, 2 * some);
     }
+}
+
+/* Keeps a vector in its register: the compiler would rather read it from memory for each use, and loads are scarce. */
+INLINE void pin(vec *v) {
+#if LANES >= 8
+    __asm__("" : "+v"(*v));
+#else
+    (void)v;
+#endif
 }
 
 /* Sum of all lanes: halves are added to halves, so the order is the same everywhere. */
