@@ -23,7 +23,7 @@ def padded_columns(columns: int) -> int:
 
 def unpack_words(words: Tensor) -> Tensor:
     """The numbers 0..15 (N, 8 W) in 32-bit words (N, W), the first in the lowest bits, as uint8."""
-    pairs = words.contiguous().view(torch.uint8)
+    pairs = words.reshape(-1).view(torch.uint8).view(len(words), -1)
     return torch.stack((pairs & 15, pairs >> 4), dim=-1).flatten(1)
 
 

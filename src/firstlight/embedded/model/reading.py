@@ -8,6 +8,7 @@ A read that does not return is noticed by the caller, who waits for news of any 
 says for which files it waited. Slow is no error as long as a piece arrives now and then.
 """
 
+import contextlib
 import os
 import queue
 import threading
@@ -154,12 +155,24 @@ def read_all(jobs: Iterable[Job], files: Iterable[Path], total: int, threads: in
     crew = _Crew(jobs, _open_all(files), threads)
     done = 0
     count(done, total, "bytes")
+    with _one_torch_thread_each():
+        try:
+            for piece in crew.pieces():
+                done += piece
+                count(done, total, "bytes")
+        finally:
+            crew.stop()
+
+
+@contextlib.contextmanager
+def _one_torch_thread_each() -> Iterator[None]:
+    """Threads that begin meanwhile compute alone: with helpers of their own they would outnumber the CPUs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        for piece in crew.pieces():
-            done += piece
-            count(done, total, "bytes")
+        yield
     finally:
-        crew.stop()
+        torch.set_num_threads(before)
 
 
 def _open_all(paths: Iterable[Path]) -> dict[Path, int]:
