@@ -123,7 +123,8 @@ class Load:
         self._acceptance = acceptance
         self._times: dict[int, deque[float]] = {drafts: deque(maxlen=KEPT_TIMES) for drafts in choices}
         self._taken = 0
-        self._plan = deque(drafts for drafts in choices for _ in range(ROUNDS_A_LOOK))
+        self._plan = deque([0] * ROUNDS_A_LOOK)
+        self._plan_looks()
         self._interval, self._until_look = FIRST_INTERVAL, FIRST_INTERVAL
         self._taken_before = 0
         self._elapsed, self._spent = 0.0, 0.0
@@ -160,10 +161,15 @@ class Load:
         """Measure all choices but the one that is taken, which is measured all the time."""
         self._acceptance.fade(0.5)
         for drafts, times in self._times.items():
+            while drafts != self._taken and len(times) > KEPT_AT_A_LOOK:
+                times.popleft()
+        self._plan_looks()
+
+    def _plan_looks(self) -> None:
+        """In turns with the choice that is taken, so that both see the machine alike."""
+        for drafts in self._times:
             if drafts != self._taken:
-                self._plan.extend([drafts] * ROUNDS_A_LOOK)
-                while len(times) > KEPT_AT_A_LOOK:
-                    times.popleft()
+                self._plan.extend([drafts, self._taken] * ROUNDS_A_LOOK)
 
     def _best(self) -> int:
         """The fastest, if it is clearly faster than the one that is taken; and none that is slower than plain."""
