@@ -9,6 +9,9 @@ from torch import Tensor
 from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.worker.passes import PAGE
 
+SPARE_PAGES = 1
+"""Behind the pages of requests: where padding reads and writes (model/cuda_graphs.py)."""
+
 
 class KvTensors:
     """`keys` and `values` of shape (layers, pages, K, PAGE, H), K being this rank's key-value heads."""

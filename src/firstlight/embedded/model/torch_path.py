@@ -5,7 +5,6 @@ N query heads, K key-value heads, H head size, V vocabulary.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,63 +13,12 @@ from torch.nn import functional
 from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.model.kv import KvTensors
 from firstlight.embedded.model.layers import rms_norm, rotate
+from firstlight.embedded.model.layout import Layout
 from firstlight.embedded.model.weights import DecoderWeights, LayerWeights
-from firstlight.embedded.worker.passes import PAGE, Pass
+from firstlight.embedded.worker.passes import Pass
 
 Sum = Callable[[Tensor, str], Tensor]
 """Adds up what the ranks computed of a layer's output; the second argument names the place."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the rows of a pass stand, the same for every layer.
-
-    The rows of several sequences are padded to a rectangle (B, C) for attention; `cell_T` is each row's place in it.
-    """
-
-    position_T: Tensor
-    page_T: Tensor
-    slot_T: Tensor
-    cell_T: Tensor
-    rows: int
-    table_BP: Tensor
-    query_position_BC: Tensor
-
-    @classmethod
-    def of(cls, work: Pass, device: torch.device) -> "Layout":
-        longest = max(span.count for span in work.spans)
-        pages = max(len(span.pages) for span in work.spans)
-        positions: list[int] = []
-        page_of_row: list[int] = []
-        cells: list[int] = []
-        table = torch.zeros(len(work.spans), pages, dtype=torch.long)
-        padded = torch.zeros(len(work.spans), longest, dtype=torch.long)
-        for index, span in enumerate(work.spans):
-            own = range(span.start, span.start + span.count)
-            positions += own
-            page_of_row += [span.pages[position // PAGE] for position in own]
-            cells += range(index * longest, index * longest + span.count)
-            table[index, : len(span.pages)] = torch.tensor(span.pages)
-            padded[index, : span.count] = torch.tensor(own)
-        position_T = torch.tensor(positions)
-        return cls(
-            position_T=position_T.to(device),
-            page_T=torch.tensor(page_of_row).to(device),
-            slot_T=(position_T % PAGE).to(device),
-            cell_T=torch.tensor(cells).to(device),
-            rows=longest,
-            table_BP=table.to(device),
-            query_position_BC=padded.to(device),
-        )
-
-    def mask(self, window: int) -> Tensor:
-        """Which positions each query sees (B, 1, C, S): up to its own, and with a window only the last of them."""
-        key_S = torch.arange(self.table_BP.shape[1] * PAGE, device=self.table_BP.device)
-        query_BC1 = self.query_position_BC[:, :, None]
-        seen = key_S <= query_BC1
-        if window:
-            seen &= key_S > query_BC1 - window
-        return seen[:, None]
 
 
 class TorchPath:
@@ -88,30 +36,33 @@ class TorchPath:
         self._weights = weights
         self._cache = cache
         self._cos, self._sin = rotation
+        self.device = self._cos.device
         self._sum = total
         self._heads = cache.kv_heads * (config.heads // config.kv_heads)
 
     def hidden(self, work: Pass, beat: Callable[[], None]) -> tuple[Tensor, dict[int, Tensor]]:
         """The residual stream after the last layer (T, D), and each tapped state (T, D) in float32."""
-        layout = Layout.of(work, self._cos.device)
-        rotation = (
-            self._cos[layout.position_T].to(self._weights.dtype),
-            self._sin[layout.position_T].to(self._weights.dtype),
-        )
+        layout = Layout.of(work.spans, device=self.device)
+        return self.states(torch.tensor(work.tokens, device=self.device), layout, tuple(work.tapped), beat)
+
+    def states(
+        self, tokens_T: Tensor, layout: Layout, tapped: tuple[int, ...], beat: Callable[[], None]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """As `hidden`, of tensors alone: nothing here looks at a number, so a CUDA graph can hold it."""
+        dtype = self._weights.dtype
+        rotation = self._cos[layout.position_T].to(dtype), self._sin[layout.position_T].to(dtype)
         masks = {window: layout.mask(window) for window in set(self._config.windows)}
-        x_TD = self._weights.embedding.rows(torch.tensor(work.tokens, device=self._cos.device)).to(
-            self._weights.dtype
-        )
+        x_TD = self._weights.embedding.rows(tokens_T).to(dtype)
         states: dict[int, Tensor] = {}
         for index, layer in enumerate(self._weights.layers):
-            if index in work.tapped:
+            if index in tapped:
                 states[index] = x_TD.float()
             mask = masks[self._config.windows[index]]
             attended = self._attend(index, layer, x_TD, layout, rotation=rotation, mask=mask)
             x_TD = x_TD + self._whole(attended, f"layer {index} attention")
             x_TD = x_TD + self._whole(self._mlp(layer, x_TD), f"layer {index} mlp")
             beat()
-        if self._config.layers in work.tapped:
+        if self._config.layers in tapped:
             states[self._config.layers] = x_TD.float()
         return x_TD, states
 
@@ -165,16 +116,17 @@ def _attention(q_TNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, layout: Layout, ma
     The query heads that share a key-value head become rows of one query, so that keys and values are never repeated.
     """
     heads, size = q_TNH.shape[1:]
-    sequences, shared = k_BKSH.shape[:2]
-    padded = q_TNH.new_zeros(sequences * layout.rows, heads, size)
+    shared = k_BKSH.shape[1]
+    sequences, rows = layout.rectangle
+    padded = q_TNH.new_zeros(sequences * rows, heads, size)
     padded[layout.cell_T] = q_TNH
-    q = padded.view(sequences, layout.rows, shared, -1, size).permute(0, 2, 3, 1, 4)
+    q = padded.view(sequences, rows, shared, -1, size).permute(0, 2, 3, 1, 4)
     group = q.shape[2]
-    q = q.reshape(sequences, shared, group * layout.rows, size)
+    q = q.reshape(sequences, shared, group * rows, size)
     mask = mask_B1CS.repeat(1, 1, group, 1)
     out = functional.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
-    out = out.view(sequences, shared, group, layout.rows, size).permute(0, 3, 1, 2, 4)
-    return out.reshape(sequences * layout.rows, heads * size)[layout.cell_T]
+    out = out.view(sequences, shared, group, rows, size).permute(0, 3, 1, 2, 4)
+    return out.reshape(sequences * rows, heads * size)[layout.cell_T]
 
 
 def _biased(x: Tensor, bias: Tensor | None) -> Tensor:

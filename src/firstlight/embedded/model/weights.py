@@ -5,13 +5,10 @@ q, k, v, gate and up are dealt out by rows, o and down by columns, the head by r
 norms are whole on every rank. A bias of o or down is added once, so only rank 0 has it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from firstlight.embedded.machine import usable_cpus
@@ -23,7 +20,7 @@ from firstlight.embedded.model.reading import Count, read_all
 from firstlight.embedded.model.share import Share, check_share
 
 if TYPE_CHECKING:
-    from firstlight.embedded.model.decoder import Model
+    pass
 
 MOST_THREADS = 8
 """More threads than this read no faster from page cache or disk."""
@@ -112,37 +109,3 @@ def _layer(config: ModelConfig, placer: Placer, prefix: str) -> LayerWeights:
         down=placer.by_columns(f"{mlp}.down_proj"),
         down_bias=placer.bias_once(f"{mlp}.down_proj") if config.mlp_bias else None,
     )
-
-
-# --- the path until the decoder takes DecoderWeights ---------------------------------------------------------------
-
-PIECE = 4 << 20
-"""Elements copied between two signs of progress, so that a slow disk shows as slow and a dead one as dead."""
-
-
-def load(model: "Model", checkpoint: Checkpoint, count: Count) -> None:
-    """Copy every stored tensor to its place, file by file; `count(done, total, "bytes")` after each piece."""
-    places = model.destinations()
-    total = sum(tensor.bytes for tensor in checkpoint.values())
-    done = 0
-    count(done, total, "bytes")
-    for path in sorted({tensor.file for tensor in checkpoint.values()}):
-        with safe_open(path, "pt") as file:
-            for name in _names_in(path, checkpoint):
-                source = file.get_tensor(name)
-                for copied in _copy(source, places[name]):
-                    done += copied
-                    count(done, total, "bytes")
-
-
-def _names_in(path: Path, checkpoint: Checkpoint) -> list[str]:
-    return [name for name, tensor in checkpoint.items() if tensor.file == path]
-
-
-def _copy(source: Tensor, place: Tensor) -> Iterator[int]:
-    """Copy piece by piece, converting the dtype on the way; yields the bytes read from the file."""
-    source, place = source.view(-1), place.view(-1)
-    for start in range(0, source.numel(), PIECE):
-        piece = source[start : start + PIECE]
-        place[start : start + PIECE] = piece
-        yield piece.numel() * piece.element_size()

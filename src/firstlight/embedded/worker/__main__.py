@@ -1,8 +1,8 @@
-"""The worker: one process, one working thread, which loads the model and then generates.
+"""The worker: one process, one rank, one working thread, which loads the model and then runs passes.
 
-Started by the front as `python -m firstlight.embedded.worker --rank 0 --model PATH --control-fd N …`. Everything,
-messages included, is done by the one thread, so its stamps (`progress`) stop when the work stops. The thread waits
-for requests at most `IDLE_S` at a time and stamps each round, so a stopped or stuck worker is noticed idle too.
+Started by the front as `python -m firstlight.embedded.worker …` with the options of `plan` and `wiring`. Everything,
+messages included, is done by the one thread, so its stamps (`progress`) stop when the work stops. Rank 0 takes the
+requests and decides on every pass; the others run the passes that it sends.
 """
 
 import argparse
@@ -13,26 +13,21 @@ import signal
 import socket
 import sys
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from firstlight.embedded.channel import Channel
-from firstlight.embedded.errors import EngineError, ModelNotUsable, PeerGone, WrongUsage
+from firstlight.embedded.errors import EngineError, PeerGone
 from firstlight.embedded.log import Log
-from firstlight.embedded.machine import name_process, usable_cpus
-from firstlight.embedded.messages import Cancel, Failed, Ready, Started, Step, Submit
-from firstlight.embedded.model.checkpoint import open_checkpoint
-from firstlight.embedded.model.config import ModelConfig, read_config
+from firstlight.embedded.machine import name_process
+from firstlight.embedded.messages import Failed
+from firstlight.embedded.worker import plan, wiring
+from firstlight.embedded.worker.board import Board, OwnStamp
 from firstlight.embedded.worker.progress import Progress
 
 if TYPE_CHECKING:
-    from firstlight.embedded.model.decoder import Model
-    from firstlight.embedded.worker.kv_cache import KvCache
-    from firstlight.embedded.worker.slot_scheduler import Scheduler
+    from firstlight.embedded.worker.ranks import Ranks
 
-IDLE_S = 1.0
 PR_SET_PDEATHSIG = 1
-DEFAULT_MAX_MODEL_LEN = 8192
 
 
 def main(arguments: list[str]) -> int:
@@ -42,29 +37,26 @@ def main(arguments: list[str]) -> int:
     log = Log(f"worker rank={options.rank}")
     os.set_inheritable(options.control_fd, False)
     channel = Channel(socket.socket(fileno=options.control_fd))
+    board = Board(options.board_fd)
     try:
-        _work(options, log, channel)
+        _work(options, board, log, channel)
     except PeerGone:
         log.say("info", "the front has ended; so does this worker")
         return 0
     except EngineError as error:
-        return _fail(log, channel, str(error))
+        return _fail(options.rank, board, log, channel, str(error))
     except Exception as error:  # noqa: BLE001 (the last border: said in the log and to the front, then the end)
         log.say("error", traceback.format_exc())
-        return _fail(log, channel, f"{type(error).__name__}: {error}")
+        return _fail(options.rank, board, log, channel, f"{type(error).__name__}: {error}")
     return 0
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="firstlight.embedded.worker", description=__doc__)
-    parser.add_argument("--rank", type=int, required=True)
-    parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--control-fd", type=int, required=True)
-    parser.add_argument("--dtype", default="auto")
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--max-model-len", type=int, default=0)
-    parser.add_argument("--max-num-seqs", type=int, required=True)
-    return parser.parse_known_args(arguments)[0]
+    wiring.add_options(parser)
+    plan.add_options(parser)
+    return parser.parse_args(arguments)
 
 
 def _die_with_parent() -> None:
@@ -72,76 +64,42 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _fail(log: Log, channel: Channel, message: str) -> int:
+def _fail(rank: int, board: Board, log: Log, channel: Channel, message: str) -> int:
+    """Say why, unless another rank was first: what it said is the reason, and ours only a consequence."""
+    if not board.claim(rank):
+        log.say("info", f"ends with rank {board.claimed}: {message}")
+        return 1
     log.say("error", message)
     with contextlib.suppress(EngineError):
         channel.send(Failed(message=message))
     return 1
 
 
-def _work(options: argparse.Namespace, log: Log, channel: Channel) -> None:
-    progress = Progress(options.rank, log, channel.send)
-    with progress.phase("config"):
-        config = read_config(options.model)
-        checkpoint = open_checkpoint(options.model, config)
-        positions = _positions(options.max_model_len, config)
-    with progress.phase("import"):
-        import torch
+def _work(options: argparse.Namespace, board: Board, log: Log, channel: Channel) -> None:
+    from firstlight.embedded.worker.assembly import assemble
 
-        from firstlight.embedded.model import decoder as model
-        from firstlight.embedded.model import weights
-        from firstlight.embedded.worker import kv_cache, slot_scheduler
-    torch.set_num_threads(options.threads or usable_cpus())
-    torch.set_grad_enabled(False)
-    dtype = getattr(torch, config.dtype if options.dtype == "auto" else options.dtype)
-    with progress.phase("model_init"):
-        decoder = model.Model(config, dtype, positions)
-    with progress.phase("weights"):
-        weights.load(decoder, checkpoint, progress.count)
-    with progress.phase("kv_cache"):
-        cache = kv_cache.KvCache(config, options.max_num_seqs, positions, dtype)
-    with progress.phase("warmup"):
-        _warm_up(decoder, cache, progress)
+    rank = options.rank
+    asked = plan.plan_of(options)
+    stamp = OwnStamp(board, rank)
+    progress = Progress(rank, log, channel.send, stamp)
+    socks = wiring.peer_sockets(options)
+
+    def join() -> "Ranks":
+        from firstlight.embedded.worker.ranks import Ranks
+
+        return Ranks.join(board, rank, stamp, store_fd=options.store_fd, deadline_s=asked.wait_deadline_s)
+
+    assembled = assemble(asked, progress, join)
+    from firstlight.embedded.worker import rounds
+    from firstlight.embedded.worker.peers import Follower, Leader
+
+    others = assembled.ranks.meeting.others
     progress.enter("serving")
-    channel.send(Ready(max_model_len=positions, vocab_size=config.vocab_size))
-    _serve(channel, slot_scheduler.Scheduler(decoder, cache, progress.beat), progress)
-
-
-def _positions(asked: int, config: ModelConfig) -> int:
-    """How long prompt and answer may be together."""
-    if asked > config.max_positions:
-        raise WrongUsage(
-            f"--max-model-len {asked} is more than the model's own {config.max_positions} positions",
-            "Leave it out, or ask for less",
-        )
-    return asked or min(config.max_positions, DEFAULT_MAX_MODEL_LEN)
-
-
-def _warm_up(model: "Model", cache: "KvCache", progress: Progress) -> None:
-    """Run a prompt and a token: pays one-off costs now, and shows broken weights before a user sees them."""
-    import torch
-
-    slot = cache.take()
-    model.forward(torch.tensor([0, 0]), slot, 0, progress.beat)
-    hidden_TD = model.forward(torch.tensor([0]), slot, 2, progress.beat)
-    cache.give_back(slot)
-    if not torch.isfinite(model.logits(hidden_TD)).all():
-        raise ModelNotUsable(
-            "the model's first scores are not finite numbers", "The weights are damaged, or need another --dtype"
-        )
-
-
-def _serve(channel: Channel, scheduler: "Scheduler", progress: Progress) -> None:
-    """Take messages, work, report; an idle round reports too. Ends with PeerGone when the front does."""
-    while True:
-        for message in channel.receive(0 if scheduler.busy else IDLE_S):
-            if isinstance(message, Submit):
-                scheduler.submit(message)
-            elif isinstance(message, Cancel):
-                scheduler.cancel(message.request)
-        for request in scheduler.admit():
-            channel.send(Started(request=request))
-        channel.send(Step(outputs=scheduler.step(), stamp=progress.stamp()))
+    if rank:
+        rounds.follow(assembled, Follower(socks[0], others, stamp, asked.wait_deadline_s))
+        return
+    leader = Leader(socks, others, stamp, asked.wait_deadline_s) if socks else None
+    rounds.lead(asked, assembled, channel, progress, leader)
 
 
 if __name__ == "__main__":

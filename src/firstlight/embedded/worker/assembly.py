@@ -62,18 +62,22 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
     with progress.phase("import"):
         import torch
 
-        from firstlight.embedded.model import kv, layers, weights
+        from firstlight.embedded.model import devices, kv, layers, weights
         from firstlight.embedded.speculate.eagle import load_eagle
         from firstlight.embedded.worker.ranks import Ranks
     threads = plan.threads or max(1, usable_cpus() // plan.tp)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
     dtype = getattr(torch, config.dtype if plan.dtype == "auto" else plan.dtype)
-    with progress.phase("rendezvous"):
-        ranks = join() if join is not None else Ranks.alone()
+    ranks = Ranks.alone()
+    if join is not None and plan.tp > 1:
+        with progress.phase("rendezvous"):
+            ranks = join()
     with progress.phase("model_init"):
-        kernels = _kernels(threads, progress)
-        rotation = layers.rotary_table(config, positions, torch.float32)
+        device = _device(ranks.rank)
+        kernels = _kernels(threads, progress) if device.type == "cpu" else None
+        cos, sin = layers.rotary_table(config, positions, torch.float32)
+        rotation = cos.to(device), sin.to(device)
         draft = _draft_checkpoint(plan, config)
     with progress.phase("weights"):
         loaded = weights.load_weights(
@@ -84,10 +88,13 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
             ranks=ranks.size,
             count=progress.count,
             native=kernels is not None,
+            dequantise=kernels.dequantise if kernels is not None else None,
         )
+        if device.type != "cpu":
+            loaded = devices.moved(loaded, device)
     with progress.phase("kv_cache"):
         pages = kv_pages(plan, positions, kv.page_bytes(config, dtype, ranks.size))
-        cache = kv.KvTensors(config, pages, dtype, ranks=ranks.size)
+        cache = kv.KvTensors(config, pages + kv.SPARE_PAGES, dtype, ranks=ranks.size, device=device)
     runner = _runner(config, loaded, cache, rotation, ranks=ranks, kernels=kernels, progress=progress)
     drafter = _ngram() if plan.drafter == NGRAM else None
     if draft is not None and ranks.rank == 0:  # it is small, and its proposals travel with the next pass
@@ -125,6 +132,13 @@ def scheduler_of(plan: Plan, assembled: Assembled, run: "Callable[[Pass], Result
     )
 
 
+def _device(rank: int) -> "torch.device":
+    """A GPU for each rank if there is any, else the CPU."""
+    import torch
+
+    return torch.device("cuda", rank) if torch.cuda.is_available() else torch.device("cpu")
+
+
 def _kernels(threads: int, progress: Progress) -> "Kernels | None":
     """The C operations, or torch's instead, which the log says once."""
     from firstlight.embedded.kernels.native import Unavailable, load
@@ -147,14 +161,21 @@ def _runner(
     kernels: "Kernels | None",
     progress: Progress,
 ) -> "Runner":
+    from firstlight.embedded.model.cuda_graphs import GraphedPath
     from firstlight.embedded.model.native_path import NativePath
     from firstlight.embedded.model.torch_path import TorchPath
-    from firstlight.embedded.worker.runner import Runner
+    from firstlight.embedded.worker.runner import ForwardPath, Runner
 
     total = ranks.sum if ranks.size > 1 else None
+    many = TorchPath(config, weights, cache, rotation, total=total)
+    few: ForwardPath = many
+    if kernels is not None:
+        few = NativePath(config, weights, cache, rotation, total=total, kernels=kernels)
+    elif many.device.type == "cuda" and total is None:  # ranks meet on the host, which no graph can hold
+        few = GraphedPath(many, spare_page=cache.pages - 1)
     return Runner(
-        torch_path=TorchPath(config, weights, cache, rotation, total=total),
-        native_path=NativePath(config, weights, cache, rotation, total=total, kernels=kernels) if kernels else None,
+        many_rows=many,
+        few_rows=few,
         ranks=ranks,
         layers=config.layers,
         vocabulary=config.vocab_size,

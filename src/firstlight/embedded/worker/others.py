@@ -50,9 +50,10 @@ class Others:
         return self.lost(rank, f"has made no progress for {waited_s:.0f} s")
 
     def suspect(self, among: Iterable[int]) -> int:
-        """Of several that are waited for, the one that a stop explains, or else the one that is silent longest."""
-        stamps = {rank: self.board.read(rank) for rank in among}
-        return min(stamps, key=lambda rank: (_state(stamps[rank].pid) not in STOPPED, stamps[rank].at_ns))
+        """Who is to blame for a wait for `among`: any rank that is stopped, or else the one that is silent longest."""
+        stamps = {rank: self.board.read(rank) for rank in self.ranks}
+        stopped = [rank for rank, stamp in stamps.items() if stamp.pid and _state(stamp.pid) in STOPPED]
+        return min(stopped or among, key=lambda rank: stamps[rank].at_ns)
 
     def _watch(self, rank: int) -> None:
         pid = self.board.read(rank).pid

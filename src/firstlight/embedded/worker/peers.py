@@ -23,6 +23,8 @@ HEADER = struct.Struct(">IBq")
 PASS, STOP = 1, 2
 IDLE_S = 1.0
 ROUND_S = 3 * IDLE_S
+LEADER_GRACE_S = 2.0
+"""Rank 0 may itself wait for another rank for the deadline, and then knows better than those who wait for rank 0."""
 LOOK_S = 0.25
 END_SEEN_S = 1.0
 """How long a process whose socket was closed may take to end."""
@@ -110,11 +112,11 @@ class Follower:
 
     def _await_bytes(self) -> None:
         """Until there is something to read. Rank 0 may be busy or idle for as long as it stamps."""
-        patience = Patience(self._deadline_s)
+        patience = Patience(self._deadline_s + LEADER_GRACE_S)
         stamped_at = time.monotonic()
         while not select.select([self._sock], [], [], LOOK_S)[0]:
             if patience.ended(self._others.board.read(0).serial):
-                raise self._others.silent(0, patience.waited_s)
+                raise self._others.silent(self._others.suspect([0]), patience.waited_s)
             if time.monotonic() - stamped_at > IDLE_S - LOOK_S:
                 stamped_at = time.monotonic()
                 self._stamp.rest()

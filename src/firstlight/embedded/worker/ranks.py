@@ -110,6 +110,8 @@ class Ranks:
     def _named(self, what: str) -> Iterator[None]:
         """What torch.distributed raises, in our words: who is missing, if someone is."""
         began = time.monotonic()
+        if self._fault is not None:
+            self._fault.strikes(self._stamp.phase, self._stamp.number, self._stamp.collective, f"exchange of {what}")
         try:
             yield
         except RuntimeError as error:

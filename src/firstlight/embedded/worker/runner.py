@@ -13,8 +13,8 @@ FEW_ROWS = 32
 """Prompts up to this length are computed as decode rows are; beyond it torch's matrix products are faster."""
 
 
-class Path(Protocol):
-    """A way to compute a pass; see model/torch_path.py and model/native_path.py."""
+class ForwardPath(Protocol):
+    """A way to compute a pass: model/torch_path.py, model/native_path.py or model/cuda_graphs.py."""
 
     def hidden(self, work: Pass, beat: Callable[[], None]) -> tuple[Tensor, dict[int, Tensor]]: ...
     def normed(self, x_TD: Tensor) -> Tensor: ...
@@ -27,15 +27,15 @@ class Runner:
     def __init__(
         self,
         *,
-        torch_path: Path,
-        native_path: Path | None,
+        many_rows: ForwardPath,
+        few_rows: ForwardPath,
         ranks: Ranks,
         layers: int,
         vocabulary: int,
         beat: Callable[[], None],
     ) -> None:
-        self._torch_path = torch_path
-        self._native_path = native_path
+        self._many_rows = many_rows
+        self._few_rows = few_rows
         self._ranks = ranks
         self._layers = layers
         self._vocabulary = vocabulary
@@ -55,7 +55,7 @@ class Runner:
         logits_WV = self._ranks.gather_columns(part_WV, "scores")
         return Result(logits_WV[:, : self._vocabulary], states)
 
-    def _path(self, work: Pass) -> Path:
+    def _path(self, work: Pass) -> ForwardPath:
         """By the shape of the pass alone: what a row is computed with must not depend on what else runs."""
         few = work.kind == "decode" or len(work.tokens) <= FEW_ROWS
-        return self._native_path if self._native_path is not None and few else self._torch_path
+        return self._few_rows if few else self._many_rows
