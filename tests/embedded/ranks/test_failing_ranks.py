@@ -55,6 +55,35 @@ def test_a_stopped_rank_is_named_at_the_deadline(start_ranks: Start, place: str)
     assert (ranks.ended[0], ranks.ended[2]) == (1, 1)
 
 
+EXCHANGES = {
+    "rendezvous": ("what=exchange of the rendezvous", "rendezvous at the rendezvous; .*"),
+    "sum": (
+        "pass=2:what=exchange of layer 1 mlp",
+        "serving at layer 1 mlp of pass 2; ranks? .* waits? at layer 1 mlp of pass 2",
+    ),
+    "columns": (
+        "pass=3:what=exchange of scores",
+        "serving at scores of pass 3; ranks? .* waits? at (scores of pass 3|the wait for pass 4)",
+    ),
+}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_a_rank_that_dies_in_an_exchange_is_named_at_once(start_ranks: Start, exchange: str) -> None:
+    where, what = EXCHANGES[exchange]
+    deadline = SHORT if exchange == "rendezvous" else HOUR
+    ranks = start_ranks(*deadline, "--fault", f"kill:rank=1:{where}")
+    matches(rf"rank 1 \(pid {ranks.pids[1]}\) has ended, {SEEN}{what}", ranks.others_end(lost=1))
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_a_rank_that_is_stopped_in_an_exchange_is_named_at_the_deadline(start_ranks: Start, exchange: str) -> None:
+    where, what = EXCHANGES[exchange]
+    ranks = start_ranks(*SHORT, "--fault", f"stop:rank=1:{where}")
+    pattern = rf"rank 1 \(pid {ranks.pids[1]}\) is stopped and was waited for \d+ s, {SEEN}{what}"
+    matches(pattern, ranks.others_end(lost=1))
+
+
 def test_a_rank_that_does_nothing_is_named_at_the_deadline(start_ranks: Start) -> None:
     where, what = PLACES["mid-run"]
     ranks = start_ranks(*SHORT, "--fault", f"sleep:rank=1:{where}")

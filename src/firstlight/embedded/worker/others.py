@@ -50,7 +50,7 @@ class Others:
         return self.lost(rank, f"has made no progress for {waited_s:.0f} s")
 
     def suspect(self, among: Iterable[int]) -> int:
-        """Who is to blame for a wait for `among`: any rank that is stopped, or else the one that is silent longest."""
+        """Who is to blame for a wait for `among`: any rank that is stopped, else the one that is silent longest."""
         stamps = {rank: self.board.read(rank) for rank in self.ranks}
         stopped = [rank for rank, stamp in stamps.items() if stamp.pid and _state(stamp.pid) in STOPPED]
         return min(stopped or among, key=lambda rank: stamps[rank].at_ns)
