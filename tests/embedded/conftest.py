@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,9 +153,11 @@ class Reply(NamedTuple):
 class Server:
     """The engine as a process, its log, and a client."""
 
-    def __init__(self, *arguments: str | Path, key: str = "") -> None:
+    def __init__(
+        self, *arguments: str | Path, key: str = "", program: Sequence[str] = ("-m", "firstlight.embedded")
+    ) -> None:
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
-        command = [sys.executable, "-m", "firstlight.embedded", *map(str, arguments)]
+        command = [sys.executable, *program, *map(str, arguments)]
         self.process = subprocess.Popen(
             command,
             stderr=subprocess.PIPE,
