@@ -20,6 +20,6 @@ def _moved(thing: Any, device: torch.device) -> Any:
         return thing.to(device)
     if isinstance(thing, tuple):
         return tuple(_moved(part, device) for part in thing)
-    if is_dataclass(thing):
+    if is_dataclass(thing) and not isinstance(thing, type):
         return type(thing)(**{field.name: _moved(getattr(thing, field.name), device) for field in fields(thing)})
     return thing

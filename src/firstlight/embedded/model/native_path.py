@@ -15,6 +15,7 @@ from firstlight.embedded.kernels.native import Kernels, Program
 from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.model.kv import KvTensors
 from firstlight.embedded.model.layers import rms_norm
+from firstlight.embedded.model.linear import Dense, Quantised, Weight
 from firstlight.embedded.model.torch_path import Sum
 from firstlight.embedded.model.weights import DecoderWeights
 from firstlight.embedded.worker.passes import Pass
@@ -74,7 +75,7 @@ class NativePath:
         self._scoring.add_norm(
             self._buffers.picked, None, weights.norm.float(), config.norm_eps, self._buffers.normed
         )
-        self._scoring.linear(weights.head, self._buffers.normed, self._buffers.scores)
+        self._scoring.linear(for_kernels(weights.head), self._buffers.normed, self._buffers.scores)
 
     def hidden(self, work: Pass, beat: Callable[[], None]) -> tuple[Tensor, dict[int, Tensor]]:
         """The residual stream after the last layer (T, D), and each tapped state (T, D); all float32."""
@@ -136,19 +137,26 @@ class NativePath:
         program.add_norm(
             buffers.x, buffers.delta if index else None, layer.input_norm.float(), config.norm_eps, buffers.normed
         )
-        program.linear(layer.qkv, buffers.normed, buffers.qkv, _floats(layer.qkv_bias))
+        program.linear(for_kernels(layer.qkv), buffers.normed, buffers.qkv, _floats(layer.qkv_bias))
         program.place(
             buffers.qkv, _floats(layer.q_norm), _floats(layer.k_norm), config.norm_eps, *self._rotation, keys, values
         )
         program.attend(buffers.qkv, keys, values, buffers.attended, config.windows[index], config.head_dim**-0.5)
-        program.linear(layer.output, buffers.attended, buffers.delta, _floats(layer.output_bias))
+        program.linear(for_kernels(layer.output), buffers.attended, buffers.delta, _floats(layer.output_bias))
 
     def _add_mlp(self, program: Program, index: int) -> None:
         buffers, layer = self._buffers, self._weights.layers[index]
         program.add_norm(buffers.x, buffers.delta, layer.mlp_norm.float(), self._config.norm_eps, buffers.normed)
-        program.linear(layer.gate_up, buffers.normed, buffers.gate_up, _floats(layer.gate_up_bias))
+        program.linear(for_kernels(layer.gate_up), buffers.normed, buffers.gate_up, _floats(layer.gate_up_bias))
         program.swiglu(buffers.gate_up, buffers.inner)
-        program.linear(layer.down, buffers.inner, buffers.delta, _floats(layer.down_bias))
+        program.linear(for_kernels(layer.down), buffers.inner, buffers.delta, _floats(layer.down_bias))
+
+
+def for_kernels(weight: Weight) -> Dense | Quantised:
+    """A weight that was loaded in a layout of the C operations."""
+    if not isinstance(weight, Dense | Quantised):
+        raise TypeError(f"{type(weight).__name__} is a layout of torch's own, loaded where the kernels run")
+    return weight
 
 
 def _rows(width: int) -> Tensor:

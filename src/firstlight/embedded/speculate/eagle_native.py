@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from firstlight.embedded.kernels.native import Kernels, Program
+from firstlight.embedded.model.native_path import for_kernels
 from firstlight.embedded.speculate.eagle_network import Parts, Slots
 
 MOST_ROWS = 64
@@ -77,7 +78,7 @@ class NativeNetwork:
         program.swiglu(gate_up, inner)
         program.linear(weights.down, inner, delta)
         program.add_norm(self._state, delta, weights.norm.float(), layer.norm_eps, normed)
-        program.linear(parts.head, normed, self._scores)
+        program.linear(for_kernels(parts.head), normed, self._scores)
 
 
 def _blocks(slots: Sequence[Slots]) -> list[list[Slots]]:

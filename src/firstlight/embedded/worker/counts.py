@@ -34,3 +34,17 @@ class Counts:
             self.accepted_per_position.append(0)
         for position in range(accepted):
             self.accepted_per_position[position] += 1
+
+    def acceptance_since(self, drafts: int, accepted_per_position: list[int]) -> str:
+        """How drafts were judged since these counts were taken, in words for the log; empty if none was.
+
+        A position's share counts a draft as judged even if an earlier one failed, as vLLM's figures do; the mean
+        acceptance length is what a round gives, its one sure token included.
+        """
+        rounds = self.drafts - drafts
+        if not rounds:
+            return ""
+        before = accepted_per_position + [0] * (len(self.accepted_per_position) - len(accepted_per_position))
+        shares = [(now - then) / rounds for now, then in zip(self.accepted_per_position, before, strict=True)]
+        each = ", ".join(f"{share:.3f}" for share in shares)
+        return f"speculation: {rounds} rounds, mean acceptance length {1 + sum(shares):.2f}, per position {each}"

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from firstlight.embedded.channel import Channel
 from firstlight.embedded.messages import Cancel, Counters, Ready, Started, Step, Submit
 from firstlight.embedded.worker.assembly import Assembled, scheduler_of
+from firstlight.embedded.worker.counts import Counts
 from firstlight.embedded.worker.passes import Pass, Result
 from firstlight.embedded.worker.peers import Follower, Leader
 from firstlight.embedded.worker.plan import Plan
@@ -16,12 +17,13 @@ from firstlight.embedded.worker.scheduler import Scheduler
 IDLE_S = 1.0
 """How long rank 0 waits for a request before it stamps and looks after the others again."""
 COUNT_EVERY_S = 0.5
+SAY_EVERY_S = 10.0
 
 
 def lead(plan: Plan, assembled: Assembled, channel: Channel, progress: Progress, peers: Leader | None) -> None:
     """Take messages, work, report; an idle round reports too. Ends with PeerGone when the front does."""
     scheduler = scheduler_of(plan, assembled, _everywhere(assembled, peers))
-    reported = _Reported(channel)
+    reported = _Reported(channel, progress)
     channel.send(Ready(max_model_len=assembled.positions, vocab_size=assembled.config.vocab_size))
     while True:
         for message in channel.receive(0 if scheduler.busy else IDLE_S):
@@ -57,12 +59,16 @@ def _everywhere(assembled: Assembled, peers: Leader | None) -> Callable[[Pass], 
 
 
 class _Reported:
-    """Tells the front what was counted: twice a second while there is work, and once when it ends."""
+    """Tells the front what was counted, twice a second while there is work and once when it ends, and the log how
+    drafts fare."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, progress: Progress) -> None:
         self._channel = channel
-        self._told_at = 0.0
+        self._progress = progress
+        self._told_at = self._said_at = time.monotonic()
         self._told: Counters | None = None
+        self._said_drafts = 0
+        self._said_accepted: list[int] = []
 
     def tell(self, scheduler: Scheduler) -> None:
         now = time.monotonic()
@@ -73,3 +79,11 @@ class _Reported:
         if counters != self._told:
             self._channel.send(counters)
             self._told, self._told_at = counters, now
+        if now - self._said_at >= SAY_EVERY_S:
+            self._said_at = now
+            self._say(scheduler.counts)
+
+    def _say(self, counts: Counts) -> None:
+        if text := counts.acceptance_since(self._said_drafts, self._said_accepted):
+            self._progress.say(text)
+            self._said_drafts, self._said_accepted = counts.drafts, list(counts.accepted_per_position)
