@@ -1,16 +1,22 @@
 /* Attention over pages: `place` puts the new keys and values into them, `attend` reads them.
  *
  * A row of qkv is [heads | kv_heads | kv_heads] of head_dim numbers. What a row gets depends on its own position and
- * pages alone: it goes through them in order, with the running greatest score and sum of the softmax.
+ * pages alone: it goes through them in order, some pages at a time, with the running maximum and sum of the softmax.
  */
 
 #include <math.h>
 
 #include "ops.h"
 
+enum {
+    CHUNK = 32, /* pages taken at a time: their scores stay in the first cache */
+    HEADS = LANES == 16 ? 4 : 3, /* query heads taken together: their sums stay in registers */
+    WIDE = 4 /* vectors of a value that are summed up at once */
+};
+
 static long query_heads(const struct op *op) { return op->x.width / op->cache.head_dim - 2 * op->cache.kv_heads; }
 
-/* Where the page of a position begins in keys or values, for one key-value head. */
+/* Where a page of a row's sequence begins in keys or values, for one key-value head. */
 static char *page_at(const struct cache *c, void *base, const struct rows *rows, long row, long page, long kv_head) {
     long number = rows->tables[rows->starts[rows->sequences[row]] + page];
     return (char *)base + (number * c->kv_heads + kv_head) * PAGE * c->head_dim * size_of(c->kind);
@@ -32,16 +38,15 @@ static void turn_head(float *head, long half, const float *cos, const float *sin
 
 static void place_head(const struct op *op, const struct rows *rows, long row, long head) {
     const struct cache *c = &op->cache;
-    long size = c->head_dim, heads = query_heads(op), position = rows->positions[row];
+    long size = c->head_dim, position = rows->positions[row], kv_head = head - query_heads(op);
+    int is_query = kv_head < 0, is_value = kv_head >= c->kv_heads;
     float *x = row_of(&op->x, row) + head * size;
-    const float *norm = head < heads ? op->q_norm : op->k_norm;
-    long kv_head = head - heads;
-    if (kv_head < c->kv_heads) {
+    const float *norm = is_query ? op->q_norm : op->k_norm;
+    if (!is_value) {
         if (norm) norm_head(x, size, norm, op->eps);
         turn_head(x, size / 2, op->cos + position * (size / 2), op->sin + position * (size / 2));
-        if (kv_head < 0) return;
     }
-    int is_value = kv_head >= c->kv_heads;
+    if (is_query) return;
     char *page = page_at(c, is_value ? c->values : c->keys, rows, row, position / PAGE, kv_head % c->kv_heads);
     narrow(x, size, c->kind, page + position % PAGE * size * size_of(c->kind));
 }
@@ -52,107 +57,131 @@ void place(const struct op *op, const struct rows *rows, const struct worker *me
     for (long i = mine.from; i < mine.to; i++) place_head(op, rows, i / heads, i % heads);
 }
 
-struct span { /* of the 16 positions of a page, those that count */
-    long from, to;
+struct view { /* what some query heads of one row attend to */
+    const struct cache *cache;
+    const char *keys[CHUNK], *values[CHUNK]; /* the pages of a chunk */
+    long from, to;                           /* of the chunk's positions, those that count */
+    float scores[HEADS][CHUNK * PAGE];
+    float most[HEADS], sum[HEADS], shrink[HEADS];
 };
 
-/* One page of keys or values as float32, `width` apart; zeros where no position counts. */
-static void widen_page(const struct cache *c, const char *page, struct span span, long width, float *to) {
-    if (span.to - span.from < PAGE || width != c->head_dim) memset(to, 0, 4 * PAGE * width);
-    for (long j = span.from; j < span.to; j++)
-        widen(c->kind, page + j * c->head_dim * size_of(c->kind), c->head_dim, to + j * width);
-}
-
-struct softmax { /* of one query head, so far */
-    float greatest, sum;
-    float *query, *mixed; /* [width] */
-};
-
-/* Scores of the page's positions against the query; those that do not count are far below all others. */
-static void score_page(const float *query, const float *keys, long width, struct span span, float scale, float *scores) {
-    for (int j = 0; j < PAGE; j += 4) {
-        vec acc[4] = {{}, {}, {}, {}};
-        for (long d = 0; d < width; d += LANES) {
-            vec q = load(query + d);
-            for (int i = 0; i < 4; i++) acc[i] += q * load(keys + (j + i) * width + d);
-        }
-        four_totals(acc, scores + j);
+/* Scores of the chunk's positions: a product of the queries with the keys, four at a time. */
+static void score(struct view *v, int heads, const float *queries) {
+    long size = v->cache->head_dim, bytes = size * size_of(v->cache->kind);
+    for (long at = v->from / STRIP * STRIP; at < v->to; at += STRIP) {
+        float totals[HEADS][STRIP];
+        struct strip keys = {v->keys[at / PAGE] + at % PAGE * bytes, bytes, NULL, NULL, 0, size};
+        multiply_strip(v->cache->kind, heads, &keys, queries, size, totals);
+        for (int h = 0; h < heads; h++) memcpy(&v->scores[h][at], totals[h], sizeof totals[h]);
     }
-    for (int j = 0; j < PAGE; j++) scores[j] = j >= span.from && j < span.to ? scores[j] * scale : -INFINITY;
 }
 
-/* Scores become weights relative to the new greatest; returns by how much the older ones shrink. */
-static float weigh_page(struct softmax *s, struct span span, float *scores) {
-    vec most = all(s->greatest), sum = {};
-    for (int j = 0; j < PAGE; j += LANES) {
-        vec here = load(scores + j);
+/* Scores of one head become weights relative to the maximum so far; `shrink` is what older ones are worth by now. */
+static void weigh(struct view *v, int head, float scale) {
+    float *scores = v->scores[head];
+    vec most = all(v->most[head]), sum = {};
+    long first = v->from / LANES * LANES;
+    for (long at = first; at < v->to; at += LANES) {
+        ints lane = iota() + (int)at;
+        ints counts = (lane >= (int)v->from) & (lane < (int)v->to);
+        vec here = choose(counts, load(scores + at) * scale, all(-INFINITY));
+        store(scores + at, here);
         most = choose(here > most, here, most);
     }
     float now = greatest(most);
-    float shrink = exponential(all(s->greatest - now))[0];
-    for (int j = 0; j < PAGE; j += LANES) {
-        ints lane = iota() + j;
-        vec weight = exponential(load(scores + j) - now);
-        weight = choose((lane >= (int)span.from) & (lane < (int)span.to), weight, (vec){});
-        store(scores + j, weight);
-        sum += weight;
+    for (long at = first; at < v->to; at += LANES) {
+        vec here = load(scores + at);
+        here = choose(here > all(-INFINITY), exponential(here - now), (vec){});
+        store(scores + at, here);
+        sum += here;
     }
-    s->greatest = now;
-    s->sum = s->sum * shrink + total(sum);
-    return shrink;
+    v->shrink[head] = exponential(all(v->most[head] - now))[0];
+    v->most[head] = now;
+    v->sum[head] = v->sum[head] * v->shrink[head] + total(sum);
 }
 
-static void mix_page(struct softmax *s, float shrink, const float *scores, const float *values, long width) {
-    for (long d = 0; d < width; d += LANES) {
-        vec mixed = load(s->mixed + d) * shrink;
-        for (int j = 0; j < PAGE; j++) mixed += scores[j] * load(values + j * width + d);
-        store(s->mixed + d, mixed);
-    }
-}
-
-static long head_width(const struct op *op) { return padded(op->cache.head_dim, LANES); }
-
-/* A thread's scratch: a page of keys, a page of values, then query and result of each head that shares them. */
-long attend_scratch(const struct op *op) {
-    return 4 * head_width(op) * (2 * PAGE + 2 * (query_heads(op) / op->cache.kv_heads));
-}
-
-/* The `count` query heads from `first` on, all of which share `kv_head`, of one row. */
-static void attend_heads(const struct op *op, const struct rows *rows, long row, long kv_head, long first, long count, float *scratch) {
-    const struct cache *c = &op->cache;
-    long size = c->head_dim, width = head_width(op), position = rows->positions[row];
-    long begin = op->window && position >= op->window ? position - op->window + 1 : 0;
-    float *keys = scratch, *values = keys + PAGE * width, *queries = values + PAGE * width, *mixed = queries + count * width;
-    struct softmax state[count];
-    for (long h = 0; h < count; h++) {
-        state[h] = (struct softmax){-1e30f, 0, queries + h * width, mixed + h * width};
-        memset(state[h].query, 0, 4 * width);
-        memset(state[h].mixed, 0, 4 * width);
-        memcpy(state[h].query, row_of(&op->x, row) + (first + h) * size, 4 * size);
-    }
-    for (long page = begin / PAGE; page <= position / PAGE; page++) {
-        long at = page * PAGE;
-        struct span span = {begin > at ? begin - at : 0, position - at < PAGE ? position - at + 1 : PAGE};
-        widen_page(c, page_at(c, c->keys, rows, row, page, kv_head), span, width, keys);
-        widen_page(c, page_at(c, c->values, rows, row, page, kv_head), span, width, values);
-        for (long h = 0; h < count; h++) {
-            float scores[PAGE];
-            score_page(state[h].query, keys, width, span, op->scale, scores);
-            mix_page(&state[h], weigh_page(&state[h], span, scores), scores, values, width);
+/* Numbers [d, d + wide * LANES) of the values, weighed and added to what `mixed` has; `some` are there of the last. */
+INLINE void mix_part(enum number kind, int heads, const struct view *v, long d, int wide, long some, float *mixed) {
+    long size = v->cache->head_dim;
+    vec sums[HEADS][WIDE];
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 4
+        for (int i = 0; i < wide; i++) sums[h][i] = load(mixed + h * padded(size, LANES) + d + i * LANES) * v->shrink[h];
+    for (long at = v->from; at < v->to; at++) {
+        const char *value = v->values[at / PAGE] + (at % PAGE * size + d) * size_of(kind);
+#pragma GCC unroll 4
+        for (int i = 0; i < wide; i++) {
+            vec number = some == LANES ? load_as(kind, value, i * LANES) : load_some_as(kind, value, some);
+#pragma GCC unroll 4
+            for (int h = 0; h < heads; h++) sums[h][i] += v->scores[h][at] * number;
         }
     }
-    for (long h = 0; h < count; h++)
-        for (long d = 0; d < size; d++) row_of(&op->out, row)[(first + h) * size + d] = state[h].mixed[d] / state[h].sum;
+#pragma GCC unroll 4
+    for (int h = 0; h < heads; h++)
+#pragma GCC unroll 4
+        for (int i = 0; i < wide; i++) store(mixed + h * padded(size, LANES) + d + i * LANES, sums[h][i]);
 }
 
-/* Heads that share keys go together, so that a page is turned to float32 once; with few rows each goes alone, so that
- * no thread is idle. The numbers are the same either way. */
+INLINE void mix(enum number kind, int heads, const struct view *v, float *mixed) {
+    long size = v->cache->head_dim, d = 0;
+    for (; d + WIDE * LANES <= size; d += WIDE * LANES) mix_part(kind, heads, v, d, WIDE, LANES, mixed);
+    for (; d + LANES <= size; d += LANES) mix_part(kind, heads, v, d, 1, LANES, mixed);
+    if (d < size) mix_part(kind, heads, v, d, 1, size - d, mixed);
+}
+
+/* A function for each kind and number of heads, as in linear.c. */
+#define MIX(kind, heads) \
+    static void mix_##kind##_##heads(const struct view *v, float *mixed) { mix(kind, heads, v, mixed); }
+#define MIX_ENTRY(kind, heads) [kind][heads] = mix_##kind##_##heads,
+#if LANES == 16
+#define EACH_HEADS(kind, DO) DO(kind, 1) DO(kind, 2) DO(kind, 3) DO(kind, 4)
+#else
+#define EACH_HEADS(kind, DO) DO(kind, 1) DO(kind, 2) DO(kind, 3)
+#endif
+#define EACH_MIX(DO) EACH_HEADS(F32, DO) EACH_HEADS(BF16, DO) EACH_HEADS(F16, DO)
+EACH_MIX(MIX)
+typedef void mix_fn(const struct view *, float *);
+static mix_fn *const MIXERS[3][HEADS + 1] = {EACH_MIX(MIX_ENTRY)};
+
+/* A thread's scratch: results of the heads that go together. */
+long attend_scratch(const struct op *op) { return 4 * HEADS * padded(op->cache.head_dim, LANES); }
+
+/* `heads` query heads from `first` on, all of which share `kv_head`, of one row. */
+static void attend_heads(const struct op *op, const struct rows *rows, long row, long kv_head, long first, int heads, float *mixed) {
+    const struct cache *c = &op->cache;
+    long size = c->head_dim, width = padded(size, LANES), position = rows->positions[row];
+    long begin = op->window && position >= op->window ? position - op->window + 1 : 0;
+    struct view v;
+    v.cache = c;
+    memset(mixed, 0, 4 * heads * width);
+    for (int h = 0; h < heads; h++) v.most[h] = -1e30f, v.sum[h] = 0;
+    for (long chunk = begin / (CHUNK * PAGE) * CHUNK; chunk * PAGE <= position; chunk += CHUNK) {
+        long at = chunk * PAGE;
+        v.from = begin > at ? begin - at : 0;
+        v.to = position - at < CHUNK * PAGE ? position - at + 1 : CHUNK * PAGE;
+        for (long i = v.from / PAGE; i * PAGE < v.to; i++) {
+            v.keys[i] = page_at(c, c->keys, rows, row, chunk + i, kv_head);
+            v.values[i] = page_at(c, c->values, rows, row, chunk + i, kv_head);
+        }
+        score(&v, heads, row_of(&op->x, row) + first * size);
+        for (int h = 0; h < heads; h++) weigh(&v, h, op->scale);
+        MIXERS[c->kind][heads](&v, mixed);
+    }
+    for (int h = 0; h < heads; h++)
+        for (long d = 0; d < size; d++) row_of(&op->out, row)[(first + h) * size + d] = mixed[h * width + d] / v.sum[h];
+}
+
+/* Heads that share keys go together as far as registers allow, and as far as there is work for every thread.
+ * The numbers are the same either way. */
 void attend(const struct op *op, const struct rows *rows, const struct worker *me) {
-    long kv_heads = op->cache.kv_heads, heads = query_heads(op), sharing = heads / kv_heads;
-    long together = me->count == 1 || rows->count * kv_heads >= 4 * me->count ? sharing : 1;
-    long items = heads / together;
-    for (long i = me->index; i < rows->count * items; i += me->count) {
-        long first = i % items * together;
-        attend_heads(op, rows, i / items, first / sharing, first, together, (float *)me->scratch);
+    long kv_heads = op->cache.kv_heads, sharing = query_heads(op) / kv_heads;
+    long parts = (sharing + HEADS - 1) / HEADS;
+    while (parts < sharing && rows->count * kv_heads * parts < me->count) parts++;
+    for (long i = me->index; i < rows->count * kv_heads * parts; i += me->count) {
+        long kv_head = i / parts % kv_heads;
+        struct range own = {sharing * (i % parts) / parts, sharing * (i % parts + 1) / parts};
+        long first = kv_head * sharing + own.from;
+        attend_heads(op, rows, i / parts / kv_heads, kv_head, first, own.to - own.from, (float *)me->scratch);
     }
 }

@@ -10,17 +10,7 @@
 
 enum {
     BLOCK = 64, /* columns worked on at a time, and to which rows of 4-bit numbers are filled up */
-    HALF = 32,  /* columns that surely share a scale */
-    STRIP = 4,
-    TILE = LANES == 16 ? 6 : 3 /* STRIP * TILE sums fit the registers */
-};
-
-struct strip { /* four rows of a weight, or one row four times, with strides of zero */
-    const char *rows;
-    long stride;                  /* bytes */
-    const float *scale, *minimum; /* of each HALF */
-    long scale_stride;
-    long columns;
+    HALF = 32   /* columns that surely share a scale */
 };
 
 /* Sixteen numbers that a nibble may stand for: q * scale + minimum. */
@@ -126,6 +116,10 @@ EACH_KIND(MULTIPLY)
 #define ENTRY(kind, tile) [kind][tile] = multiply_##kind##_##tile,
 static multiply_fn *const MULTIPLIERS[5][TILE + 1] = {EACH_KIND(ENTRY)};
 
+void multiply_strip(enum number kind, int tile, const struct strip *s, const float *x, long stride, float totals[][STRIP]) {
+    MULTIPLIERS[kind][tile](s, x, stride, totals);
+}
+
 /* A thread's scratch: scales and minima of a strip, then the panel, all float32. */
 static long scales_of_row(const struct weight *w) { return padded(w->columns, BLOCK) / HALF; }
 
@@ -205,7 +199,7 @@ static void strip_product(const struct op *op, long rows, long n, long count, fl
     for (long i = 0, m = 0; i < tiles; i++) {
         float totals[TILE][STRIP];
         int tile = rows * (i + 1) / tiles - m; /* tiles alike, since small ones are less efficient */
-        MULTIPLIERS[kind][tile](&s, row_of(&op->x, m), op->x.stride, totals);
+        multiply_strip(kind, tile, &s, row_of(&op->x, m), op->x.stride, totals);
         for (int own = 0; own < tile; own++, m++) put(op, m, n, count, totals[own]);
     }
 }

@@ -39,15 +39,15 @@ static void add_norm(const struct op *op, const struct rows *rows, const struct 
 
 /* out = gate / (1 + e^-gate) * up, where a row of x is [gate | up]. */
 static void swiglu(const struct op *op, const struct rows *rows, const struct worker *me) {
-    long width = op->x.width / 2, pieces = (width + LANES - 1) / LANES;
-    struct range mine = share(me, rows->count * pieces);
-    for (long i = mine.from; i < mine.to; i++) {
-        long at = i % pieces * LANES, some = width - at < LANES ? width - at : LANES;
-        const float *gate = row_of(&op->x, i / pieces) + at;
-        vec g = load_some(gate, some), u = load_some(gate + width, some);
-        vec v = g / (1.0f + exponential(-g)) * u;
-        memcpy(row_of(&op->out, i / pieces) + at, &v, 4 * some);
-    }
+    long width = op->x.width / 2;
+    struct range mine = share(me, (width + LANES - 1) / LANES);
+    for (long row = 0; row < rows->count; row++)
+        for (long at = mine.from * LANES; at < mine.to * LANES; at += LANES) {
+            long some = width - at < LANES ? width - at : LANES;
+            const float *gate = row_of(&op->x, row) + at;
+            vec g = load_some(gate, some), u = load_some(gate + width, some);
+            store_some(row_of(&op->out, row) + at, g / (1.0f + exponential(-g)) * u, some);
+        }
 }
 
 /* out = x + delta. */

@@ -74,6 +74,22 @@ INLINE long padded(long count, long to) { return (count + to - 1) / to * to; }
 
 float sum_of_squares(const float *x, long count);
 
+enum {
+    STRIP = 4,
+    TILE = LANES == 16 ? 6 : 3 /* STRIP * TILE sums fit the registers */
+};
+
+struct strip { /* four rows of a weight, or one row four times, with strides of zero */
+    const char *rows;
+    long stride;                  /* bytes */
+    const float *scale, *minimum; /* of each 32 columns */
+    long scale_stride;
+    long columns;
+};
+
+/* The products of `tile` rows of x, `stride` numbers apart, with the four rows of a strip. */
+void multiply_strip(enum number kind, int tile, const struct strip *s, const float *x, long stride, float totals[][STRIP]);
+
 long linear_scratch(const struct weight *w);
 void linear(const struct op *op, const struct rows *rows, const struct worker *me);
 void dequantise(const struct weight *w, const struct worker *me, enum number kind, void *out);

@@ -62,6 +62,11 @@ INLINE vec load_some(const float *from, long count) {
     return v;
 }
 
+INLINE void store_some(float *to, vec v, long count) {
+    if (count == LANES) store(to, v);
+    else memcpy(to, &v, 4 * count);
+}
+
 /* LANES numbers of 16 bits, each in a word of 32. */
 INLINE words load_words(const void *from) {
 #if LANES == 16
@@ -129,15 +134,20 @@ INLINE vec load_as(enum number kind, const void *from, long at) {
 /* Bytes of a number; four bits have no such thing. */
 INLINE long size_of(enum number kind) { return kind == F32 ? 4 : kind == Q8 ? 1 : 2; }
 
+/* Fewer than LANES numbers, zeros behind them. */
+INLINE vec load_some_as(enum number kind, const void *from, long count) {
+    char few[4 * LANES] = {0};
+    memcpy(few, from, count * size_of(kind));
+    return load_as(kind, few, 0);
+}
+
 /* `count` numbers of one kind, to float32. The last vector may overlap the one before it. */
 __attribute__((unused)) static void widen(enum number kind, const void *from, long count, float *to) {
     if (count >= LANES) {
         for (long at = 0; at + LANES <= count; at += LANES) store(to + at, load_as(kind, from, at));
         store(to + count - LANES, load_as(kind, from, count - LANES));
     } else {
-        char few[4 * LANES] = {0};
-        memcpy(few, from, count * size_of(kind));
-        vec v = load_as(kind, few, 0);
+        vec v = load_some_as(kind, from, count);
         memcpy(to, &v, 4 * count);
     }
 }
