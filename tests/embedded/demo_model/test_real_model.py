@@ -7,10 +7,15 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from firstlight.embedded.demo.demo_model import demo_model_path, ensure_demo_model
+from firstlight.embedded.model.checkpoint import open_checkpoint
+from firstlight.embedded.model.config import read_config
+from firstlight.embedded.model.linear import Quantised
+from firstlight.embedded.model.weights import load_weights
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +56,29 @@ def test_the_chat_template_brings_its_system_prompt(tokenizer) -> None:
     )
 
 
+def test_kept_as_blocks_it_stands_for_the_same_numbers(folder: Path) -> None:
+    """The plain folder is the blocks rounded to bfloat16, so rounding the blocks must give the plain folder."""
+    blocks = ensure_demo_model(quantised=True)
+    config = read_config(blocks)
+    checkpoint = open_checkpoint(blocks, config)
+    weights = load_weights(config, checkpoint, torch.bfloat16, count=lambda done, total, unit: None, native=True)
+    plain = load_file(folder / "model.safetensors")
+    for index, layer in enumerate(weights.layers):
+        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
+        for weight, modules in (
+            (layer.qkv, [f"{attention}.{name}_proj" for name in "qkv"]),
+            (layer.output, [f"{attention}.o_proj"]),
+            (layer.gate_up, [f"{mlp}.gate_proj", f"{mlp}.up_proj"]),
+            (layer.down, [f"{mlp}.down_proj"]),
+        ):
+            assert isinstance(weight, Quantised)
+            stacked = torch.cat([plain[f"{module}.weight"] for module in modules])
+            assert torch.equal(weight.dequantised(torch.bfloat16), stacked), modules
+    assert torch.equal(weights.norm, plain["model.norm.weight"])
+    ids = torch.tensor([0, 504, 49151])
+    assert torch.equal(weights.embedding.rows(ids).bfloat16(), plain["model.embed_tokens.weight"][ids])
+
+
 BYTES_WITHOUT_TOKEN = {0x04, 0x06, 0x13, 0x14, 0x16, 0x1D, 0xF1, 0xF2}
 """The model's vocabulary lacks these, so it cannot see a few control characters and the unassigned planes."""
 
@@ -62,7 +90,30 @@ def test_both_tokenizers_agree(plain: Tokenizer, tokenizer, text: str) -> None:
     assert tokenizer(text)["input_ids"] == plain.encode(text).ids
 
 
-@given(text=texts.filter(lambda text: not BYTES_WITHOUT_TOKEN & set(text.encode())))
+@given(text=texts.filter(lambda text: not def test_kept_as_blocks_it_stands_for_the_same_numbers(folder: Path) -> None:
+    """The plain folder is the blocks rounded to bfloat16, so rounding the blocks must give the plain folder."""
+    blocks = ensure_demo_model(quantised=True)
+    config = read_config(blocks)
+    checkpoint = open_checkpoint(blocks, config)
+    weights = load_weights(config, checkpoint, torch.bfloat16, count=lambda done, total, unit: None, native=True)
+    plain = load_file(folder / "model.safetensors")
+    for index, layer in enumerate(weights.layers):
+        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
+        for weight, modules in (
+            (layer.qkv, [f"{attention}.{name}_proj" for name in "qkv"]),
+            (layer.output, [f"{attention}.o_proj"]),
+            (layer.gate_up, [f"{mlp}.gate_proj", f"{mlp}.up_proj"]),
+            (layer.down, [f"{mlp}.down_proj"]),
+        ):
+            assert isinstance(weight, Quantised)
+            stacked = torch.cat([plain[f"{module}.weight"] for module in modules])
+            assert torch.equal(weight.dequantised(torch.bfloat16), stacked), modules
+    assert torch.equal(weights.norm, plain["model.norm.weight"])
+    ids = torch.tensor([0, 504, 49151])
+    assert torch.equal(weights.embedding.rows(ids).bfloat16(), plain["model.embed_tokens.weight"][ids])
+
+
+BYTES_WITHOUT_TOKEN & set(text.encode())))
 def test_every_text_that_has_tokens_comes_back(plain: Tokenizer, text: str) -> None:
     assert plain.decode(plain.encode(text).ids, skip_special_tokens=False) == text
 

@@ -8,17 +8,14 @@ GGUF keeps three things differently, and each is undone here:
 - the tokenizer is a list of tokens, types and merges; how text is cut before the merges is only a name (`pre`).
 
 What is not known to be converted rightly is refused with a ConversionError: a wrong model that loads is worse than
-none. Sources: the GGUF specification (version 3), the readers of the `gguf` package (0.16 and later), the
-safetensors format description.
+none. Sources: the GGUF specification (version 3), the readers of the `gguf` package (0.16 and later).
 """
 
 import json
 import os
 import re
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +23,9 @@ import gguf
 import numpy as np
 from gguf.quants import dequantize
 
+from firstlight.embedded.demo import gguf_blocks
+from firstlight.embedded.demo.safetensors_write import Entry, Progress, write_safetensors
 from firstlight.embedded.errors import EngineError
-
-Progress = Callable[[float, float], None]
-"""Called with (bytes done, bytes in all)."""
 
 _TENSOR_NAMES = {
     "token_embd": "model.embed_tokens",
@@ -53,7 +49,6 @@ _PRE_TOKENIZERS: dict[str, Any] = {
     },
     "gpt-2": _BYTE_LEVEL,
 }
-_BF16_BYTES = 2
 _NORMAL_TOKEN, _CONTROL_TOKEN = 1, 3
 
 
@@ -77,19 +72,23 @@ class _Source:
         return self.fields[key].contents() if key in self.fields else None
 
 
-def convert(path: Path, folder: Path, progress: Progress = lambda done, total: None) -> None:
+def convert(path: Path, folder: Path, progress: Progress = lambda done, total: None, *, blocks: bool = False) -> None:
     """Write config.json, model.safetensors, tokenizer.json and their small companions into an existing folder.
 
+    Weights become bfloat16; with `blocks` those that are quantised stay as they are (see gguf_blocks).
     Raises ConversionError for a file of another kind, OSError when reading or writing fails. Every file is flushed to
     the disk; that the folder is complete is for the caller to mark.
     """
     source = _open(path)
-    config = model_config(source)
+    config = model_config(source) | ({"quantization_config": gguf_blocks.QUANTIZATION} if blocks else {})
     _write_json(folder / "config.json", config)
     _write_json(folder / "generation_config.json", _generation_config(config))
     _write_json(folder / "tokenizer.json", tokenizer(source))
     _write_json(folder / "tokenizer_config.json", tokenizer_config(source))
-    _write_weights(source, config, folder / "model.safetensors", progress)
+    entries: list[Entry] = []
+    for name, tensor in source.tensors.items():
+        entries += _as_they_are(tensor, name, config) if blocks else [_plain(tensor, name, config)]
+    write_safetensors(folder / "model.safetensors", entries, progress)
 
 
 def _open(path: Path) -> _Source:
@@ -236,48 +235,42 @@ def as_bfloat16(numbers: np.ndarray) -> np.ndarray:
     return (rounded >> 16).astype("<u2")
 
 
-def _weight(tensor: gguf.ReaderTensor, name: str, config: Mapping[str, Any]) -> np.ndarray:
-    """One tensor as 32-bit floats in the layout of Hugging Face."""
-    numbers: np.ndarray = dequantize(tensor.data, tensor.tensor_type)
+def _rows(rows: np.ndarray, name: str, config: Mapping[str, Any]) -> np.ndarray:
+    """The rows of a tensor, numbers or blocks of them, in the order of Hugging Face."""
     if name.endswith("q_proj.weight"):
-        return rows_as_halves(numbers, config["num_attention_heads"])
+        return rows_as_halves(rows, config["num_attention_heads"])
     if name.endswith("k_proj.weight"):
-        return rows_as_halves(numbers, config["num_key_value_heads"])
-    return numbers
+        return rows_as_halves(rows, config["num_key_value_heads"])
+    return rows
 
 
-def _write_weights(source: _Source, config: Mapping[str, Any], path: Path, progress: Progress) -> None:
-    """A safetensors file: length of the header, header (JSON), then each tensor; one tensor in memory at a time."""
-    header, total = _safetensors_header(source)
-    done = 0
-    with path.open("wb") as file:
-        file.write(struct.pack("<Q", len(header)) + header)
-        for name, tensor in source.tensors.items():
-            progress(done, total)
-            done += file.write(as_bfloat16(_weight(tensor, name, config)).tobytes())
-        _flush_to_disk(file.fileno(), file.flush)
-    progress(done, total)
+def _plain(tensor: gguf.ReaderTensor, name: str, config: Mapping[str, Any]) -> Entry:
+    """A tensor as bfloat16, computed when it is written."""
+
+    def make() -> np.ndarray:
+        return as_bfloat16(_rows(dequantize(tensor.data, tensor.tensor_type), name, config))
+
+    return Entry(name, "BF16", _shape(tensor), make)
 
 
-def _safetensors_header(source: _Source) -> tuple[bytes, int]:
-    """The header, padded with spaces to a multiple of eight, and the number of bytes that follow it."""
-    entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    offset = 0
-    for name, tensor in source.tensors.items():
-        shape = [int(size) for size in reversed(tensor.shape)]  # GGUF names the fastest dimension first
-        end = offset + prod(shape) * _BF16_BYTES
-        entries[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, end]}
-        offset = end
-    header = json.dumps(entries, separators=(",", ":")).encode()
-    return header + b" " * (-len(header) % 8), offset
+def _as_they_are(tensor: gguf.ReaderTensor, name: str, config: Mapping[str, Any]) -> Iterator[Entry]:
+    """A matrix as its blocks, a vector as its 32-bit floats. Raises ConversionError for blocks of other kinds."""
+    if len(tensor.shape) > 1:
+        try:
+            yield from gguf_blocks.entries_of(name, _rows(tensor.data, name, config), tensor.tensor_type)
+        except gguf_blocks.BlocksNotKept as error:
+            raise ConversionError(str(error)) from error
+    else:
+        yield Entry(name, "F32", _shape(tensor), lambda: dequantize(tensor.data, tensor.tensor_type))
+
+
+def _shape(tensor: gguf.ReaderTensor) -> tuple[int, ...]:
+    """GGUF names the fastest dimension first."""
+    return tuple(int(size) for size in reversed(tensor.shape))
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     with path.open("w", encoding="utf-8") as file:
         json.dump(content, file, ensure_ascii=False, indent=1)
-        _flush_to_disk(file.fileno(), file.flush)
-
-
-def _flush_to_disk(descriptor: int, flush: Callable[[], None]) -> None:
-    flush()
-    os.fsync(descriptor)
+        file.flush()
+        os.fsync(file.fileno())
