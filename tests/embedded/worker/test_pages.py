@@ -158,3 +158,27 @@ def test_a_table_may_know_pages_by_the_token_after_them_too(ahead: int, shared: 
     pool.check([])
     assert PageTable(pool, ahead=ahead).reuse(second) == shared * PAGE
     assert PageTable(pool, ahead=ahead).reuse(first) == 2 * PAGE
+
+
+def test_a_table_goes_on_knowing_behind_what_it_shares() -> None:
+    pool = PagePool(8)
+    tokens = [*block(1), *block(2), *block(3), 7]
+    kept(pool, 1, 2)
+    table = PageTable(pool)
+    table.reuse(tokens)
+    table.reach(len(tokens))
+    table.remember(tokens, 3 * PAGE)
+    assert found(pool, 1, 2, 3) == table.pages[:3]
+    assert found(pool, 3) == []
+
+
+def test_a_table_that_lost_its_pages_begins_again() -> None:
+    pool = PagePool(8)
+    tokens = [*block(1), *block(2), 7]
+    table = PageTable(pool)
+    table.reach(len(tokens))
+    table.remember(tokens, 2 * PAGE)
+    pages = table.pages[:2]
+    table.clear()
+    assert table.reuse(tokens) == 2 * PAGE
+    assert table.pages == pages

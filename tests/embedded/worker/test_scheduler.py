@@ -127,6 +127,42 @@ def test_the_youngest_gives_its_pages_and_goes_on_later_where_it_was() -> None:
     assert bench.started == numbers
 
 
+def test_who_lost_its_pages_comes_before_those_who_came_later() -> None:
+    bench = Bench(pages=9, seats=3)
+    for seed in range(6):
+        bench.submit(text(14, seed), 60)
+    ended: list[int] = []
+    while bench.scheduler.busy:
+        bench.step()
+        ended += [
+            number for number, given in bench.outputs.items() if number not in ended and given and given[-1].finish
+        ]
+    bench.assert_right()
+    assert bench.scheduler.counts.preemptions > 0
+    assert ended == sorted(ended)
+
+
+def test_after_pre_emption_the_last_token_is_computed_in_a_decode_pass_as_it_would_have_been() -> None:
+    bench = Bench(pages=9)
+    for seed in range(3):
+        bench.submit(text(14, seed), 60)
+    bench.finish()
+    assert bench.scheduler.counts.preemptions > 0
+    assert sum(bool(work.wanted) for work in bench.model.passes if work.kind == "prefill") == 3
+
+
+def test_a_newcomer_leaves_a_page_to_each_that_runs() -> None:
+    bench = Bench(pages=4)
+    bench.submit(text(16), 12)
+    bench.submit(text(30, seed=1), 2)
+    bench.submit(text(4, seed=2), 12)
+    bench.step()
+    assert bench.started == [1, 2]
+    bench.finish()
+    bench.assert_right()
+    assert bench.scheduler.counts.preemptions == 0
+
+
 def test_one_alone_may_fill_the_pool_to_its_last_position() -> None:
     bench = Bench(pages=4)
     bench.submit(text(30), 4 * PAGE - 30 + 1)
@@ -308,6 +344,24 @@ def test_drafts_take_no_pages_from_others() -> None:
     bench.finish()
     bench.assert_right()
     assert bench.scheduler.counts.preemptions == 0
+
+
+def test_pages_of_drafts_that_did_not_hold_are_given_back() -> None:
+    bench = drafting(0)
+    bench.submit(text(29), 10)
+    for _ in range(3):
+        bench.step()
+    assert max(len(span.pages) for work in decodes(bench) for span in work.spans) == 3
+    assert bench.scheduler.counts.pages_used == 2
+    bench.finish()
+
+
+def test_more_drafts_than_were_asked_for_are_cut() -> None:
+    bench = Bench(guess=lambda sequence, count: [0] * (count + 9))
+    bench.submit(text(20), 12)
+    bench.finish()
+    bench.assert_right()
+    assert max(len(work.tokens) for work in decodes(bench)) == 4
 
 
 def test_drafts_fit_in_a_pass() -> None:
