@@ -164,7 +164,7 @@ class ToyDrafter:
         self.known[sequence] = start + len(states[2])
 
     def forget(self, sequence: Any) -> None:
-        self.known.pop(sequence, None)
+        assert len(sequence.pages) * PAGE >= self.known.pop(sequence, 0)
 
 
 class ToyPolicy:

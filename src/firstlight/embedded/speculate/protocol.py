@@ -88,7 +88,7 @@ class Drafter(Protocol):
         ...
 
     def forget(self, sequence: Drafted) -> None:
-        """The sequence has ended or has lost its pages. If it comes again, it is learnt again from its start."""
+        """The sequence has ended or is about to lose its pages. If it comes again, it is learnt from its start."""
         ...
 
 

@@ -148,10 +148,11 @@ class Scheduler:
         return hit
 
     def _leave(self, sequence: Sequence) -> None:
+        """Give up seat and pages, at the end or for now."""
         self._running.remove(sequence)
-        sequence.lose_pages()
         if self._drafter is not None:
             self._drafter.forget(sequence)
+        sequence.lose_pages()
 
     def _with_a_page(self, decoding: list[Sequence]) -> Iterator[Sequence]:
         """Those that have room for one more row, the youngest sequences pre-empted for the older ones."""
