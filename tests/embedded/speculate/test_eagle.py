@@ -123,7 +123,7 @@ class Bench:
         own = Dense(embedding)
         parts = Parts.load(checkpoint, torch.float32, embedding=own, head=own, pages=PAGES, positions=1024)
         self.network: Network = TorchNetwork(parts) if kernels is None else NativeNetwork(parts, kernels)
-        self.drafter = EagleDrafter(self.network, self.taps)
+        self.drafter = EagleDrafter(self.network, self.taps, PAGES, most_waiting=200)
         self.free = torch.randperm(PAGES, generator=self.random).tolist()
 
     def sequence(self, length: int, room: int = 16) -> tuple[Sequence, dict[int, Tensor]]:
@@ -248,13 +248,54 @@ def test_nothing_is_guessed_for_a_sequence_whose_last_states_are_unknown(bench: 
     assert bench.drafter.propose([known], [3]) == [[]]
 
 
-def test_few_rows_wait_and_many_do_not(bench: Bench) -> None:
-    """What waits is bounded, however many rounds pass without a guess."""
-    sequence, states = bench.sequence(400)
-    for start in range(0, 399, 3):
+def test_rounds_without_guesses_wait_until_one_is_asked_for(bench: Bench) -> None:
+    sequence, states = bench.sequence(160)
+    for start in range(0, 159, 3):
         bench.learn(sequence, states, start, start + 3)
-        assert bench.drafter.waiting_rows < 64
     assert bench.drafter.propose([sequence], [3]) == [bench.expected(sequence, states, 3)]
+
+
+def test_what_waits_is_bounded_and_the_longest_goes_on_without_guesses(bench: Bench) -> None:
+    long, states = bench.sequence(190)
+    short, others = bench.sequence(40)
+    bench.learn(short, others)
+    for start in range(0, 189, 9):
+        bench.learn(long, states, start, start + 9)
+    assert bench.drafter.propose([long, short], [3, 3]) == [[], bench.expected(short, others, 3)]
+    long.tokens = [*long.tokens, 1, 2]
+    bench.learn(long, bench.states(2), 189)
+    assert bench.drafter.propose([long], [3]) == [[]]
+
+
+def test_an_idle_drafter_computes_nothing_and_knows_what_it_missed(bench: Bench) -> None:
+    """A sequence that ended while speculation was off leaves pages that nobody may guess by."""
+    other, rows = bench.sequence(300)
+    for start in range(270):
+        bench.learn(other, rows, start, start + 1)
+        bench.drafter.forget(other)
+    first, states = bench.sequence(96)
+    bench.learn(first, states)
+    bench.drafter.forget(first)
+    second = Sequence(2, first.tokens, first.pages[:2] + [bench.free.pop() for _ in range(6)])
+    bench.learn(second, states, 32)
+    third = Sequence(3, first.tokens, [bench.free.pop() for _ in range(8)])
+    bench.learn(third, states)
+    assert bench.drafter.propose([second, third], [3, 3]) == [[], bench.expected(third, states, 3)]
+    shared = Sequence(4, first.tokens, third.pages[:4] + [bench.free.pop() for _ in range(4)])
+    bench.learn(shared, states, 64)
+    assert bench.drafter.propose([shared], [3]) == [bench.expected(shared, states, 3)]
+
+
+def test_a_page_that_is_used_again_is_unknown_again(bench: Bench) -> None:
+    first, states = bench.sequence(60)
+    bench.learn(first, states)
+    bench.drafter.propose([first], [1])
+    bench.drafter.forget(first)
+    again, others = Sequence(2, first.tokens[:40], first.pages), bench.states(39)
+    bench.learn(again, others, 0, 20)
+    sharing = Sequence(3, first.tokens, first.pages[:2] + [bench.free.pop() for _ in range(3)])
+    bench.learn(sharing, states, 32)
+    assert bench.drafter.propose([sharing], [3]) == [[]]
 
 
 def test_a_drafter_without_a_head_needs_the_targets(bench_of: Callable[..., Bench]) -> None:
