@@ -1,7 +1,9 @@
 """Model folders that cannot be served: each is one clear error that names the thing."""
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from firstlight.embedded.errors import ModelNotUsable
+from firstlight.embedded.errors import ModelNotUsable, WaitTimedOut
 from firstlight.embedded.front.text import load_text
+from firstlight.embedded.model import patience
 from firstlight.embedded.model.checkpoint import open_checkpoint
 from firstlight.embedded.model.config import read_config
 
@@ -182,6 +185,76 @@ def test_an_index_that_is_none(make_model: Callable[..., Path], tmp_path: Path) 
         open_checkpoint(tmp_path, read_config(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "a/model.safetensors", "..", "."])
+def test_an_index_that_names_a_file_elsewhere(name: str, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    index = {"weight_map": {"model.norm.weight": name}}
+    (make_model(tmp_path) / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelNotUsable, match=r"not a file of its own folder|is not a regular file"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def test_a_tensor_in_two_shards_is_named(make_model: Callable[..., Path], tmp_path: Path) -> None:
+    make_model(tmp_path)
+    first, second = (tmp_path / name for name in shard(tmp_path))
+    save_file(load_file(second) | {"model.norm.weight": np.zeros(64, np.float32)}, second)
+    save_file(load_file(first) | {"model.norm.weight": np.zeros(64, np.float32)}, first)
+    with pytest.raises(ModelNotUsable, match=r"tensor model.norm.weight is both in .*00001.* and in .*00002"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def header_of(entry: dict[str, Any]) -> bytes:
+    return json.dumps({"model.norm.weight": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]} | entry}).encode()
+
+
+BAD_HEADERS: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"{" * 40, "damaged or cut short"),
+    "deep nonsense": (b"[" * 100_000, "damaged or cut short"),
+    "a list": (b"[1]", "damaged or cut short"),
+    "a tensor that is a number": (b'{"model.norm.weight": 5}', "damaged or cut short"),
+    "no offsets": (b'{"model.norm.weight": {"dtype": "F32", "shape": [2]}}', "data_offsets"),
+    "a negative shape": (header_of({"shape": [-2]}), "shape"),
+    "a huge shape": (header_of({"shape": [2**40, 2**40]}), "has 8 bytes and should have"),
+    "offsets that are swapped": (header_of({"data_offsets": [8, 0]}), "has -8 bytes and should have 8"),
+    "offsets behind the end": (header_of({"data_offsets": [2**40, 2**40 + 8]}), "ends at byte"),
+    "an unknown kind": (header_of({"dtype": "F4"}), "tensor model.norm.weight .* is F4"),
+}
+
+
+@pytest.mark.parametrize(("header", "said"), BAD_HEADERS.values(), ids=BAD_HEADERS.keys())
+def test_a_header_that_lies(header: bytes, said: str, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    with pytest.raises(ModelNotUsable, match=said) as raised:
+        open_checkpoint(tmp_path, read_config(tmp_path))
+    assert str(path) in raised.value.message
+
+
+@pytest.mark.parametrize("length", [2**63, 2**64 - 1, 10**9])
+def test_a_header_longer_than_its_file(length: int, make_model: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_model(tmp_path) / "model.safetensors"
+    path.write_bytes(length.to_bytes(8, "little") + path.read_bytes()[8:])
+    with pytest.raises(ModelNotUsable, match="it has no whole header"):
+        open_checkpoint(tmp_path, read_config(tmp_path))
+
+
+def test_a_disk_that_never_answers_is_waited_for_with_its_name(
+    make_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make_model(tmp_path)
+    answer = threading.Event()
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: str(answer.wait(60)).encode())
+    with pytest.raises(WaitTimedOut, match=r"waited 0.1 s for .*config\.json"):
+        read_config(tmp_path)
+    answer.set()
+
+
+def test_a_configuration_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ModelNotUsable, match="is not a regular file"):
+        read_config(tmp_path)
+
+
 def test_leftovers_of_older_writers_do_no_harm(make_model: Callable[..., Path], tmp_path: Path) -> None:
     path = make_model(tmp_path) / "model.safetensors"
     tensors = load_file(path)
@@ -203,5 +276,6 @@ def test_a_tokenizer_that_is_none(content: bytes | None, make_model: Callable[..
 
 def test_a_chat_template_that_is_no_template(make_model: Callable[..., Path], tmp_path: Path) -> None:
     (make_model(tmp_path) / "tokenizer_config.json").write_text('{"chat_template": "{% if %}"}')
+    text = load_text(tmp_path)
     with pytest.raises(ModelNotUsable, match="chat template"):
-        load_text(tmp_path)
+        asyncio.run(text.start())

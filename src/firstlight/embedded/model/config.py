@@ -13,6 +13,7 @@ import msgspec
 
 from firstlight.embedded.errors import ModelNotUsable
 from firstlight.embedded.model.families import FAMILIES, Family
+from firstlight.embedded.model.patience import within_patience
 from firstlight.embedded.model.quantization import Quantization, read_quantization
 from firstlight.embedded.model.rope import RopeScaling, read_rope
 
@@ -126,7 +127,7 @@ def read_json(path: Path) -> dict[str, Any]:
         # Opening a FIFO or a device could block for ever.
         raise ModelNotUsable(f"{path} cannot be read: it is not a regular file", "Copy or download it again")
     try:
-        content = msgspec.json.decode(path.read_bytes())
+        content = msgspec.json.decode(within_patience(path, path.read_bytes))
     except FileNotFoundError as error:
         raise ModelNotUsable(
             f"{path.parent} has no {path.name}", "Name a Hugging Face model folder with config.json in it"

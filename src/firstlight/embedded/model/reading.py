@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from firstlight.embedded.errors import EngineError, ModelNotUsable, WaitTimedOut
+from firstlight.embedded.model.patience import PATIENCE_S
 from firstlight.embedded.model.safetensors_file import COPY_AGAIN, DTYPE_BYTES, StoredTensor
 
 PIECE = 2 << 20
 """Bytes read at once, and between two signs of progress."""
 
-PATIENCE_S = 300.0
 PAGE_BYTES = 4096
 TORCH_DTYPES = {
     "F32": torch.float32,

@@ -6,7 +6,6 @@ The package itself does not tell where a tensor lies, and the reader of weights 
 """
 
 import os
-import struct
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from firstlight.embedded.errors import ModelNotUsable
+from firstlight.embedded.model.patience import within_patience
 
 COPY_AGAIN = "Copy or download it again"
 DTYPE_BYTES = (
@@ -57,18 +57,24 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         # Opening a FIFO or a device could block for ever.
         raise ModelNotUsable(f"weight file {path} is not a regular file", COPY_AGAIN)
     try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            length = struct.unpack("<Q", file.read(8))[0] if size >= 8 else LONGEST_HEADER + 1
-            if length > min(size - 8, LONGEST_HEADER):
-                raise _damaged(path, "it has no whole header")
-            raw = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+        header, size = within_patience(path, lambda: _header_bytes(path))
+        raw = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
         entries = {
             name: msgspec.json.decode(entry, type=_Entry) for name, entry in raw.items() if name != "__metadata__"
         }
-    except (OSError, struct.error, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
-    return {name: _placed(path, name, entry, 8 + length, size) for name, entry in entries.items()}
+    return {name: _placed(path, name, entry, 8 + len(header), size) for name, entry in entries.items()}
+
+
+def _header_bytes(path: Path) -> tuple[bytes, int]:
+    """The header and the size of the file."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size - 8, LONGEST_HEADER):
+            raise _damaged(path, "it has no whole header")
+        return file.read(length), size
 
 
 def _placed(path: Path, name: str, entry: _Entry, data: int, size: int) -> StoredTensor:
