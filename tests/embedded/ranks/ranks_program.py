@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -78,6 +79,8 @@ class Rank:
         with self.progress.phase("rendezvous"):
             ranks = Ranks.join(self.board, self.rank, self.stamp, store_fd=self.store_fd, deadline_s=deadline_s)
         self.progress.enter("serving")
+        if self.rank == self.options.late:
+            time.sleep(0.2)
         others, stamp = ranks.meeting.others, self.stamp
         if self.rank == 0:
             self.lead(ranks, Leader(self.sockets, others, stamp, deadline_s))
@@ -86,7 +89,7 @@ class Rank:
         ranks.leave()
 
     def lead(self, ranks: Ranks, leader: Leader) -> None:
-        for number in range(1, 1 + self.options.passes):
+        for number in range(self.options.first, self.options.first + self.options.passes):
             work = Pass(number=number, kind="decode", tokens=[1] * self.options.rows, spans=[], wanted=[])
             leader.send(work)
             self.run(ranks, work)
@@ -143,6 +146,8 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--deadline", type=float, required=True)
     parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--first", type=int, default=1, help="number of the first pass")
+    parser.add_argument("--late", type=int, default=-1, help="this rank takes its time before the first pass")
     parser.add_argument("--wide", type=int, default=-1, help="this rank brings a row too many to pass 2")
     parser.add_argument("--absent", type=int, default=-1, help="this rank never begins")
     parser.add_argument("--tell-sums", action="store_true")

@@ -80,7 +80,7 @@ def test_a_leader_that_says_nothing_is_named(pair: Pair) -> None:
     with pytest.raises(RankLost) as lost:
         pair.follower.receive()
     assert "rank 0 (pid " in str(lost.value)
-    assert " at a long thought; rank 1 waits at the wait for pass 1" in str(lost.value)
+    assert " at a long thought; rank 1 waits at the wait for the first pass" in str(lost.value)
 
 
 def test_a_leader_that_stamps_is_waited_for(pair: Pair) -> None:

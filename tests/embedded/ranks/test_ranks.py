@@ -53,3 +53,9 @@ def test_one_rank_talks_to_nobody() -> None:
     alone.leave()
     assert (alone.rank, alone.size) == (0, 1)
     assert not torch.distributed.is_initialized()
+
+
+def test_passes_may_have_any_numbers(start_ranks: Start) -> None:
+    """Passes before the first request have negative numbers, and some ranks come to them late."""
+    late = ("--deadline", 30, "--first", -2, "--passes", 3, "--late", 1)
+    assert sums(start_ranks(*late)) == []

@@ -16,7 +16,7 @@ and can be opened and read there. All numbers have the machine's own byte order:
                   8  int64   serial number of the stamp
                  16  int64   CLOCK_MONOTONIC of the stamp, nanoseconds
                  24  int64   steps: units of real work done (pieces of weights, layers, collectives)
-                 32  int64   pass: the forward pass it works on or waits for
+                 32  int64   pass: the forward pass it works on or waits for; -2**62 before the first
                  40  int64   number of its latest collective in that pass
                  48  int64   bytes that it brings to that collective
                  56  char[24]  phase
@@ -47,6 +47,8 @@ TRIES = 100
 CLAIM_AT = 2
 """The word, of eight bytes, that holds who spoke first."""
 LOCK_DEADLINE_S = 0.5
+NO_PASS = -(1 << 62)
+"""Before any pass, however passes are numbered."""
 
 
 class RankStamp(NamedTuple):
@@ -65,7 +67,7 @@ class RankStamp(NamedTuple):
     @property
     def place(self) -> str:
         """Where the rank is, in words."""
-        if self.collective and self.number:
+        if self.collective and self.number != NO_PASS:
             return f"{self.what} of pass {self.number}"
         return self.what or f"phase {self.phase}"
 
@@ -75,7 +77,7 @@ class RankStamp(NamedTuple):
         return max(0, time.monotonic_ns() - self.at_ns) / 1e9
 
 
-NOTHING = RankStamp(0, 0, 0, 0, 0, 0, 0, "spawn", "")
+NOTHING = RankStamp(0, 0, 0, 0, NO_PASS, 0, 0, "spawn", "")
 
 
 def create(ranks: int) -> int:
@@ -142,7 +144,7 @@ class OwnStamp:
     def __init__(self, board: Board, rank: int) -> None:
         self.phase = NOTHING.phase
         self.steps = 0
-        self.number = 0
+        self.number = NO_PASS
         """The pass; see the layout."""
         self.collective = 0
         self.what = ""
@@ -174,11 +176,14 @@ class OwnStamp:
 
     def rest(self) -> None:
         """Wait for the next pass, or show that one still does."""
-        if not self._resting:
-            self.begin(self.number + 1, f"the wait for pass {self.number + 1}")
-            self._resting = True
-        else:
+        if self._resting:
             self.write()
+            return
+        if self.number == NO_PASS:
+            self.begin(NO_PASS, "the wait for the first pass")
+        else:
+            self.begin(self.number + 1, f"the wait for pass {self.number + 1}")
+        self._resting = True
 
     def meet(self, what: str, size: int) -> None:
         """Come to the next collective of the pass, with so many bytes."""
