@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-PROGRAM = (str(Path(__file__).with_name("scripted_front.py")),)
+HERE = Path(__file__).parent
 
 
 def events(body: bytes) -> list[Any]:
@@ -27,8 +27,9 @@ def start_scripted(tiny_model: Path, server_class: Any) -> Iterator[Callable[...
     """Start fronts with scripted workers; none of them survives the module."""
     servers: list[Any] = []
 
-    def started(*arguments: str, key: str = "") -> Any:
-        servers.append(server_class("--port", "0", *arguments, tiny_model, key=key, program=PROGRAM))
+    def started(*arguments: str, key: str = "", program: str = "scripted_front.py") -> Any:
+        path = (str(HERE / program),)
+        servers.append(server_class("--port", "0", *arguments, tiny_model, key=key, program=path))
         return servers[-1]
 
     yield started

@@ -60,7 +60,7 @@ def test_process_names_tell_who_is_who(server: Any) -> None:
 def test_the_log_tells_every_phase_in_order(server: Any, tiny_model: Path) -> None:
     said = {who: [line.partition("] ")[2] for line in server.log if f"[firstlight {who}" in line] for who in WHO}
     begun = {who: [line for line in said[who] if line.endswith(" begin")] for who in said}
-    steps = ["config", "import", "rendezvous", "model_init", "weights", "kv_cache", "warmup", "serving"]
+    steps = ["config", "import", "model_init", "weights", "kv_cache", "warmup", "serving"]
     assert begun["worker rank=0"] == [f"phase={name} begin" for name in steps]
     assert begun["front"] == ["phase=http_bind begin", "phase=config begin"]
     size = sum(tensor.size for tensor in load_file(tiny_model / "model.safetensors").values()) * 4

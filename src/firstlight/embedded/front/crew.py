@@ -126,7 +126,7 @@ class Crew:
         return min(ended, key=self._order).last_words if ended else ""
 
     def _why(self, culprit: Member, others: list[Member]) -> str:
-        """What the one that ended says, or one that waited for it; else what the others were at, as seen from here."""
+        """What the one that ended says, or one that waited for it; else what the others were at, seen from here."""
         if not others:
             return ""
         if words := next((member.last_words for member in (culprit, *others) if member.last_words), ""):

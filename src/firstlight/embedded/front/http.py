@@ -25,6 +25,8 @@ HEAD_DEADLINE_S = 20.0
 WRITE_DEADLINE_S = 30.0
 CLOSE_DEADLINE_S = 3.0
 MOST_CONNECTIONS = 2048
+MOST_AHEAD = 1 << 16
+"""Bytes of further requests that a client may send while one is being answered."""
 
 
 class Connection(H11Protocol):
@@ -50,6 +52,7 @@ class Connection(H11Protocol):
         super().handle_events()
         if self._answering:
             _cancel(self._head_deadline)
+            self._keep_listening()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -76,6 +79,14 @@ class Connection(H11Protocol):
     @property
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _keep_listening(self) -> None:
+        """Who sends more than the request is still watched for his going away, which only reading shows."""
+        if self.cycle.more_body or not self.flow.read_paused:
+            return
+        if len(self.conn.trailing_data[0]) > MOST_AHEAD:
+            self.transport.abort()
+        self.flow.resume_reading()
 
     def _await_head(self) -> None:
         if not self._answering and not self.transport.is_closing():
