@@ -76,7 +76,7 @@ def test_in_the_long_run_it_costs_less_than_two(batch: int) -> None:
 def test_a_good_drafter_is_used(seed: int, chances: list[float]) -> None:
     machine = Machine(Auto(3), seed)
     assert machine.speed(300, COSTS, chances) > 1
-    assert machine.speed(1500, COSTS, chances) > 0.94 * best(COSTS, chances)
+    assert machine.speed(1500, COSTS, chances) > 0.92 * best(COSTS, chances)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -100,7 +100,7 @@ def test_a_drafter_that_gets_better_is_found_and_one_that_gets_worse_is_left() -
     machine = Machine(Auto(3), 3)
     machine.speed(400, COSTS, USELESS)
     machine.speed(1500, COSTS, GREAT)
-    assert machine.speed(1000, COSTS, GREAT) > 0.94 * best(COSTS, GREAT)
+    assert machine.speed(1000, COSTS, GREAT) > 0.92 * best(COSTS, GREAT)
     machine.speed(150, COSTS, USELESS)
     assert machine.speed(1000, COSTS, USELESS) > 0.97
 

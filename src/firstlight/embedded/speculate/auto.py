@@ -127,6 +127,7 @@ class Load:
         self._plan_looks()
         self._interval, self._until_look = FIRST_INTERVAL, FIRST_INTERVAL
         self._taken_before = 0
+        self._new = True
         self._elapsed, self._spent = 0.0, 0.0
 
     def next(self) -> int:
@@ -143,12 +144,14 @@ class Load:
         self._elapsed += seconds
         if self._plan and self._plan[0] == drafts:
             self._plan.popleft()
-            self._spent += self._loss(drafts)
+            # What it really took, as a drafter may have to catch up; but a disturbance must not end the first look.
+            self._spent += self._loss(drafts, self._seconds(drafts) if self._new else seconds)
         self._taken = self._best()
         if not self._plan:
             self._count_down()
 
     def _count_down(self) -> None:
+        self._new = False
         self._until_look -= 1
         if self._until_look > 0:
             return
@@ -184,18 +187,19 @@ class Load:
         """Tokens a second. The median does not mind a round that was disturbed."""
         return (1 + self._acceptance.expected(drafts)) / median(self._times[drafts])
 
-    def _loss(self, drafts: int) -> float:
-        """Seconds that a round with so many drafts loses against the choice that is taken."""
+    def _seconds(self, drafts: int) -> float:
+        """What a round with so many drafts is thought to take."""
+        plain, times = median(self._times[self._taken] or [0.0]), self._times[drafts]
+        if len(times) >= ROUNDS_A_LOOK:
+            return median(times)
+        return min(*times, LONGEST_ROUND * plain) if times else (1 + UNKNOWN_LOSS) * plain
+
+    def _loss(self, drafts: int, seconds: float) -> float:
+        """What a round of so many `seconds` loses against the choice that is taken."""
         if not self._times[self._taken]:
             return 0.0
-        plain = median(self._times[self._taken])
-        times = self._times[drafts]
-        if not times:
-            return UNKNOWN_LOSS * plain
-        # One disturbed round must not end a first look.
-        seconds = median(times) if len(times) >= ROUNDS_A_LOOK else min(*times, LONGEST_ROUND * plain)
         return max(0.0, seconds - (1 + self._acceptance.expected(drafts)) / self._rate(self._taken))
 
     def _affordable(self, drafts: int) -> bool:
         allowed = ALLOWANCE_ROUNDS * median(self._times[self._taken] or [0.0]) + ALLOWANCE_PART * self._elapsed
-        return self._spent + self._loss(drafts) <= allowed
+        return self._spent + self._loss(drafts, self._seconds(drafts)) <= allowed
