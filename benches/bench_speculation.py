@@ -20,7 +20,7 @@ from random_drafter import write_random_drafter
 from servers import Server, embedded
 
 RATE = " tokens/s"
-COUNTER = re.compile(r"^\w+:spec_decode_num_(\w+)_total(?:\{.*\})? (\S+)$", re.MULTILINE)
+COUNTER = re.compile(r"^vllm:spec_decode_num_(\w+)_total(?:\{.*\})? (\S+)$", re.MULTILINE)
 
 
 def one_by_one(server: Server, tokens: int) -> float:
@@ -35,7 +35,7 @@ def at_once(server: Server, tokens: int, requests: int) -> float:
 
 
 def say_acceptance(server: Server) -> None:
-    """From the counters that vLLM has too; those by position come in order."""
+    """From the counters that have vLLM's names; those by position come in order."""
     counted: dict[str, list[float]] = {}
     for name, value in COUNTER.findall(server.get("/metrics")[1]):
         counted.setdefault(name, []).append(float(value))

@@ -1,9 +1,10 @@
 """Where the time of a decode step of the embedded engine goes: the worker's stacks, sampled from outside by py-spy.
 
-    python benches/where_decode_time_goes.py [--model FOLDER] [--at-once N] [-- OPTIONS OF THE ENGINE]
+    python benches/where_decode_time_goes.py [--model FOLDER] [--at-once N] [--native] [-- OPTIONS OF THE ENGINE]
 
 Every sample of the worker's working thread counts for the innermost function that is ours, whether it computes or
-waits, so the shares add up to the step. The front and whoever asks work beside it; their CPU time is told apart.
+waits, so the shares add up to the step. The front and whoever asks work beside it; their CPU time is told apart. With
+--native the C programs are taken apart too; the worker is then paused for each sample, which makes it slower.
 """
 
 import argparse
@@ -28,6 +29,9 @@ from servers import Server, embedded
 PY_SPY = Path(sys.executable).with_name("py-spy")
 FRAME = re.compile(r"([^ ;]+) \((?:\S*/)?firstlight/embedded/(\S+?)\.py:\d+\)")
 """A frame of ours: function, file, line."""
+
+LIBRARY = re.compile(r"([^ ;]+) \([0-9a-f]{16,}\.so\)")
+"""A frame of the compiled C programs, which are named by a hash."""
 
 ROOMS = {
     "kernels/": "C programs",
@@ -63,7 +67,7 @@ def steps_per_s(server: Server, requests: int, tokens: int) -> float:
         )
 
 
-def sample(server: Server, requests: int, seconds: float) -> Sampled:
+def sample(server: Server, requests: int, seconds: float, native: bool) -> Sampled:
     """Ask for what takes a little longer than `seconds`, and sample in the middle."""
     tokens = int((seconds + 2) * steps_per_s(server, requests, FEW))
     pids = {Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid in server.pids}
@@ -72,17 +76,18 @@ def sample(server: Server, requests: int, seconds: float) -> Sampled:
         rate = asker.submit(steps_per_s, server, requests, tokens)
         time.sleep(1)
         before = cpu_s([front]), time.process_time()
-        seen = Counter(innermost(py_spy(worker, seconds)))
+        seen = Counter(innermost(py_spy(worker, seconds, native)))
         after = cpu_s([front]), time.process_time()
         steps = rate.result() * seconds
     return Sampled(seconds / steps, seen, (after[0] - before[0]) / steps, (after[1] - before[1]) / steps)
 
 
-def py_spy(pid: int, seconds: float) -> Iterator[tuple[str, int]]:
+def py_spy(pid: int, seconds: float, native: bool) -> Iterator[tuple[str, int]]:
     """Stacks, outermost frame first, and how often each was seen. Waiting threads are looked at as well."""
     with tempfile.TemporaryDirectory(prefix="firstlight-bench-") as folder:
         path = Path(folder, "stacks")
-        how = ["--rate", "200", "--duration", f"{seconds:.0f}", "--idle", "--nonblocking", "--format", "raw"]
+        how = ["--rate", "200", "--duration", f"{seconds:.0f}", "--idle", "--format", "raw"]
+        how.append("--native" if native else "--nonblocking")
         command = [str(PY_SPY), "record", "--pid", str(pid), *how, "--output", str(path)]
         subprocess.run(command, check=True, capture_output=True, timeout=seconds + 60)
         for line in path.read_text().splitlines():
@@ -101,9 +106,21 @@ def innermost(stacks: Iterable[tuple[str, int]]) -> dict[tuple[str, str], int]:
         if any(file == "worker/__main__" for _, file in ours):
             function, file = ours[-1]
             if file.startswith("kernels/"):
-                function = next(caller for caller, where in reversed(ours) if not where.startswith("kernels/"))
+                caller = next(caller for caller, where in reversed(ours) if not where.startswith("kernels/"))
+                function = f"{caller} {operation(stack)}"
             seen[file, function] += times
     return seen
+
+
+def operation(stack: str) -> str:
+    """What the C programs did; empty if the stack says nothing of them."""
+    ours: list[str] = [name for name in LIBRARY.findall(stack) if not name.startswith("firstlight_run")]
+    if ours:
+        return ours[0]
+    if "firstlight_run" not in stack:
+        return ""
+    last = stack.rpartition(";")[2]
+    return "small operations, and spinning for the others" if LIBRARY.match(last) else "waiting for the other threads"
 
 
 def report(sampled: Sampled, requests: int) -> None:
@@ -114,10 +131,10 @@ def report(sampled: Sampled, requests: int) -> None:
         room = next(room for prefix, room in ROOMS.items() if file.startswith(prefix))
         rooms.setdefault(room, Counter())[file, function] = times
     for room, functions in sorted(rooms.items(), key=lambda one: -one[1].total()):
-        print(f"    {room:<40} {per_sample_ms * functions.total():7.2f} ms")
+        print(f"    {room:<68} {per_sample_ms * functions.total():7.2f} ms")
         for (file, function), times in functions.most_common():
             if times > LEAST_SHARE * sampled.seen.total():
-                print(f"      {file + ' ' + function:<46} {per_sample_ms * times:7.2f} ms")
+                print(f"      {file + ' ' + function:<66} {per_sample_ms * times:7.2f} ms")
     print(f"  beside it, CPU time a step: front {1000 * sampled.front_s:.2f} ms, ", end="")
     print(f"the program that asks {1000 * sampled.asking_s:.2f} ms\n", flush=True)
 
@@ -127,6 +144,7 @@ def main() -> None:
     add = parser.add_argument
     add("--model", type=Path, help="model folder (default: the demo model)")
     add("--at-once", type=int, action="append", help="requests at once; may be repeated (default: 1 and 16)")
+    add("--native", action="store_true", help="look into the C programs too")
     add("--seconds", type=float, default=10)
     add("engine", nargs="*", metavar="OPTION", help="options of the engine, after --")
     options = parser.parse_args()
@@ -135,7 +153,7 @@ def main() -> None:
     model = options.model or ensure_demo_model(progress_on(sys.stderr))
     with embedded(model.name, model, *options.engine) as server:
         for requests in options.at_once or (1, 16):
-            report(sample(server, requests, options.seconds), requests)
+            report(sample(server, requests, options.seconds, options.native), requests)
 
 
 if __name__ == "__main__":
