@@ -201,5 +201,6 @@ class Load:
         return max(0.0, seconds - (1 + self._acceptance.expected(drafts)) / self._rate(self._taken))
 
     def _affordable(self, drafts: int) -> bool:
+        loss = self._loss(drafts, self._seconds(drafts))
         allowed = ALLOWANCE_ROUNDS * median(self._times[self._taken] or [0.0]) + ALLOWANCE_PART * self._elapsed
-        return self._spent + self._loss(drafts, self._seconds(drafts)) <= allowed
+        return not loss or self._spent + loss <= allowed
