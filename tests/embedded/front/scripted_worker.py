@@ -4,7 +4,7 @@
     flood           'x' without end, as fast as taken     pace N         'x', N tokens a second
     hold            no answer                             error TEXT     two tokens, then an end with that error
     asked           the request as it came, in JSON       cancelled      the numbers of cancelled requests
-    die             end with exit code 7
+    count           counters first, then 'x'                die            end with exit code 7
 
 Token scores, where asked for: the n-th token has -n/8, the others of its rank follow, an eighth apart.
 """
@@ -22,10 +22,23 @@ from tokenizers import Tokenizer
 
 from firstlight.embedded.channel import Channel
 from firstlight.embedded.errors import PeerGone
-from firstlight.embedded.messages import Cancel, Output, Ready, Stamp, Started, Step, Submit, TopToken
+from firstlight.embedded.messages import Cancel, Counters, Output, Ready, Stamp, Started, Step, Submit, TopToken
 
 END = 256
 VOCABULARY = 300
+COUNTERS = Counters(
+    pages_used=3,
+    pages_total=40,
+    prefix_hit_tokens=64,
+    prefix_query_tokens=100,
+    preemptions=2,
+    prefill_tokens=36,
+    drafts=10,
+    draft_tokens=30,
+    accepted_tokens=17,
+    accepted_per_position=[9, 6, 2],
+    ties=1,
+)
 IDLE_S = 0.2
 BUSY_S = 0.001
 
@@ -37,6 +50,7 @@ class Script:
         self._tokenizer = tokenizer
         self._answers: dict[int, Iterator[list[Output]]] = {}
         self._cancelled: list[int] = []
+        self.counters: Counters | None = None
 
     @property
     def busy(self) -> bool:
@@ -67,6 +81,7 @@ class Script:
             "flood": lambda: self._flood(asked),
             "pace": lambda: self._pace(asked, float(rest)),
             "hold": hold,
+            "count": lambda: self._count(asked),
             "error": lambda: self._fail(asked, rest),
             "asked": lambda: self._say(asked, msgspec.json.encode(asked).decode(), 64),
             "cancelled": lambda: self._say(asked, repr(self._cancelled), 64),
@@ -96,6 +111,10 @@ class Script:
             beat = int(time.monotonic() * a_second)
             while int(time.monotonic() * a_second) == beat:
                 yield []
+
+    def _count(self, asked: Submit) -> Iterator[list[Output]]:
+        self.counters = COUNTERS
+        yield from self._say(asked, "x", 1)
 
     def _fail(self, asked: Submit, text: str) -> Iterator[list[Output]]:
         x = self._tokenizer.encode("x").ids[0]
@@ -136,6 +155,9 @@ def main() -> None:
             elif isinstance(message, Cancel):
                 script.cancel(message.request)
         outputs = script.step()
+        if script.counters is not None:
+            channel.send(script.counters)
+            script.counters = None
         if outputs or not script.busy:
             steps += 1
             stamp = Stamp(rank=options.rank, phase="serving", at=time.monotonic(), steps=steps)
