@@ -120,14 +120,16 @@ def read_options() -> argparse.Namespace:
     add("--tokens", type=int, default=128, help="of one answer (default: %(default)s)")
     add("--prompt", type=int, default=1000, help="tokens of a prompt (default: %(default)s)")
     add("--bf16", type=Path, help="model folder in bf16 (default: the demo model)")
-    add("--four-bit", type=Path, help="the same model in 4-bit; left out without it")
+    add("--four-bit", type=Path, help="the same model in 4-bit (default: the demo model as it was published)")
     add("--gguf", type=Path, help="the same model for llama.cpp (default: fetched)")
     add("--vllm-cpus", default="auto", help="for its threads, as 0-1; auto leaves one CPU of all to its scheduler")
     add("--vllm-options", default="", help="more options for vLLM, as one string")
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
-    options.bf16 = options.bf16 or ensure_demo_model(progress_on(sys.stderr))
+    show = progress_on(sys.stderr)
+    options.bf16 = options.bf16 or ensure_demo_model(show)
+    options.four_bit = options.four_bit or ensure_demo_model(show, quantised=True)
     return options
 
 
@@ -137,9 +139,8 @@ def main() -> None:
     options.bandwidth = read_bandwidth()
     with contextlib.ExitStack() as stack:
         many = ("--max-num-seqs", str(TOGETHER))
-        ours = [(stack.enter_context(embedded("embedded, bf16", options.bf16, *many)), options.bf16)]
-        if options.four_bit:
-            ours += [(stack.enter_context(embedded("embedded, 4-bit", options.four_bit, *many)), options.four_bit)]
+        models = {"embedded, bf16": options.bf16, "embedded, 4-bit": options.four_bit}
+        ours = [(stack.enter_context(embedded(name, model, *many)), model) for name, model in models.items()]
         if set(options.parts) - {"llama"} and (options.peer == "embedded" or has_vllm()):
             with peer_of(options) as peer:
                 against_vllm(options, peer, ours)

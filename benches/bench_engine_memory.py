@@ -67,12 +67,15 @@ def comm(pid: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="*", type=Path, help="model folders (default: the demo model)")
+    parser.add_argument(
+        "models", nargs="*", type=Path, help="model folders (default: the demo model, in bf16 and in 4-bit)"
+    )
     parser.add_argument("--tp", default="1,3", help="numbers of ranks (default: %(default)s)")
     options = parser.parse_args()
     print(__doc__)
     print(machine())
-    for model in options.models or [ensure_demo_model(progress_on(sys.stderr))]:
+    show = progress_on(sys.stderr)
+    for model in options.models or [ensure_demo_model(show), ensure_demo_model(show, quantised=True)]:
         for ranks in options.tp.split(","):
             measure(f"{model.name}, ranks: {ranks}", model, ("--tp", ranks))
 

@@ -1,8 +1,8 @@
 """From launch to the first verified token: the embedded engine against vLLM on the CPU with --enforce-eager.
 
 Both are brought up and judged by `firstlight up --once`, in turns, with warm caches. vLLM serves the demo model, and
-the embedded engine each folder that is named, or else the demo model. The aim: the embedded engine within 5 s, and at
-least 5 times sooner. FIRSTLIGHT_VLLM_PYTHON names a Python that has vLLM.
+the embedded engine each folder that is named, or else the demo model in bf16 and in 4-bit. The aim: the embedded
+engine within 5 s, and at least 5 times sooner. FIRSTLIGHT_VLLM_PYTHON names a Python that has vLLM.
 """
 
 import json
@@ -47,8 +47,9 @@ def vllm_command(model: Path) -> Sequence[str]:
 print(__doc__)
 if not has_vllm():
     sys.exit(0)
-demo = ensure_demo_model(progress_on(sys.stderr))
-for folder in sys.argv[1:] or [str(demo)]:
+show = progress_on(sys.stderr)
+demo = ensure_demo_model(show)
+for folder in sys.argv[1:] or [str(demo), str(ensure_demo_model(show, quantised=True))]:
     compare(
         f"embedded engine, {Path(folder).name}",
         partial(first_token_s, folder),
