@@ -5,6 +5,7 @@
     hold            no answer                             error TEXT     two tokens, then an end with that error
     asked           the request as it came, in JSON       cancelled      the numbers of cancelled requests
     count           counters first, then 'x'                die            end with exit code 7
+    fail TEXT       say that the worker failed, and end
 
 Token scores, where asked for: the n-th token has -n/8, the others of its rank follow, an eighth apart.
 """
@@ -16,13 +17,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 from tokenizers import Tokenizer
 
 from firstlight.embedded.channel import Channel
-from firstlight.embedded.errors import PeerGone
-from firstlight.embedded.messages import Cancel, Counters, Output, Ready, Stamp, Started, Step, Submit, TopToken
+from firstlight.embedded.errors import EngineError, PeerGone
+from firstlight.embedded.messages import (
+    Cancel,
+    Counters,
+    Failed,
+    Output,
+    Ready,
+    Stamp,
+    Started,
+    Step,
+    Submit,
+    TopToken,
+)
+from firstlight.embedded.worker.board import Board, OwnStamp
 
 END = 256
 VOCABULARY = 300
@@ -82,6 +96,7 @@ class Script:
             "pace": lambda: self._pace(asked, float(rest)),
             "hold": hold,
             "count": lambda: self._count(asked),
+            "fail": lambda: end_with(rest),
             "error": lambda: self._fail(asked, rest),
             "asked": lambda: self._say(asked, msgspec.json.encode(asked).decode(), 64),
             "cancelled": lambda: self._say(asked, repr(self._cancelled), 64),
@@ -131,19 +146,17 @@ class Script:
         return Output(request=asked.request, token=token, logprob=first, top=top)
 
 
+def end_with(words: str) -> NoReturn:
+    raise EngineError(words)
+
+
 def hold() -> Iterator[list[Output]]:
     while True:
         yield []
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--rank", type=int)
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--control-fd", type=int)
-    parser.add_argument("--max-model-len", type=int)
-    options, _ = parser.parse_known_args()
-    channel = Channel(socket.socket(fileno=options.control_fd))
+def lead(options: argparse.Namespace, channel: Channel) -> None:
+    """Rank 0: takes requests."""
     script = Script(Tokenizer.from_file(str(options.model / "tokenizer.json")))
     channel.send(Ready(max_model_len=options.max_model_len or 8192, vocab_size=VOCABULARY))
     steps = 0
@@ -160,12 +173,40 @@ def main() -> None:
             script.counters = None
         if outputs or not script.busy:
             steps += 1
-            stamp = Stamp(rank=options.rank, phase="serving", at=time.monotonic(), steps=steps)
-            channel.send(Step(outputs=outputs, stamp=stamp))
+            channel.send(Step(outputs=outputs, stamp=stamp(options.rank, steps)))
+
+
+def follow(options: argparse.Namespace, channel: Channel) -> None:
+    """Any other rank: shows that it lives, and says on the board what it waits for."""
+    shared = OwnStamp(Board(options.board_fd), options.rank)
+    shared.enter("serving")
+    shared.begin(41, "the wait for rank 0")
+    while True:
+        channel.send(stamp(options.rank, 1))
+        channel.receive(IDLE_S)
+
+
+def stamp(rank: int, steps: int) -> Stamp:
+    return Stamp(rank=rank, phase="serving", at=time.monotonic(), steps=steps)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--control-fd", type=int)
+    parser.add_argument("--board-fd", type=int)
+    parser.add_argument("--max-model-len", type=int)
+    options, _ = parser.parse_known_args()
+    channel = Channel(socket.socket(fileno=options.control_fd))
+    try:
+        (lead if options.rank == 0 else follow)(options, channel)
+    except PeerGone:
+        return 0
+    except EngineError as error:
+        channel.send(Failed(message=str(error)))
+    return 1
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except PeerGone:
-        sys.exit(0)
+    sys.exit(main())
