@@ -173,11 +173,12 @@ class Scheduler:
         if sequence is None:
             return []
         self._counts.prefix_hit_tokens += self._reuse(sequence)  # another may have computed the same since
-        start, end = sequence.cached, sequence.chunk_end
+        start, end = sequence.cached, sequence.chunk_end(self._max_rows)
         if start == end:
             return []
         last = end == len(sequence.tokens)
-        result = self._pass("prefill", [(sequence, sequence.tokens[start:end])], [end - start - 1] if last else [])
+        kind: Literal["prefill", "decode"] = "decode" if sequence.answering else "prefill"
+        result = self._pass(kind, [(sequence, sequence.tokens[start:end])], [end - start - 1] if last else [])
         self._counts.prefill_tokens += end - start
         if last:
             return self._extend(sequence, result.logits, [], result.states)

@@ -60,13 +60,21 @@ class Sequence:
         return len(self.tokens) > self._prompt and self.cached == len(self.tokens) - 1
 
     @property
-    def chunk_end(self) -> int:
-        """Up to which position the next prefill pass goes.
+    def answering(self) -> bool:
+        """Whether the next position to compute is a generated token's, which a decode pass computed the first time.
 
-        After pre-emption the last generated token is left to a decode pass, which would have computed it before.
+        It is computed so again after pre-emption: then the pages hold the same, bit for bit.
         """
-        end = max(self._prompt, len(self.tokens) - 1)
-        return min(end, (self.cached // CHUNK + 1) * CHUNK)
+        return self.cached >= self._prompt
+
+    def chunk_end(self, most_rows: int) -> int:
+        """Up to which position the next pass goes that brings the pages up to date.
+
+        The last generated token is left to the decode pass that gives the next.
+        """
+        if self.answering:
+            return min(len(self.tokens) - 1, self.cached + most_rows)
+        return min(self._prompt, (self.cached // CHUNK + 1) * CHUNK)
 
     def extend(self, chosen: Iterable[Chosen]) -> list[Chosen]:
         """Take tokens up to the one that ends the request; returns those taken."""
