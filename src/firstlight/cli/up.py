@@ -86,8 +86,8 @@ def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     """Start a server, follow every phase of its start-up, and end with its first verified token, or with a plain
     statement of which process is stuck where.
 
-    Without a command the embedded engine is started, with MODEL (a Hugging Face folder) or the demo model. `up`
-    stays in the foreground while the server serves and goes on watching; Ctrl-C ends both.
+    Without a command the embedded engine is started, with MODEL: a Hugging Face folder, demo (the default) or
+    demo-4bit. `up` stays in the foreground while the server serves and goes on watching; Ctrl-C ends both.
     """
     server_command: tuple[str, ...] | None = ctx.meta.get("server_command")
     if server_command is not None and model is not None:

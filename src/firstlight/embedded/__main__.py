@@ -17,17 +17,19 @@ def main(arguments: list[str], prog: str = "python -m firstlight.embedded") -> i
     """Parse the command line and serve; returns the exit code."""
     log = Log("front")
     try:
-        options = parse_options(arguments, prog, lambda: _demo_model(log))
+        options = parse_options(arguments, prog, lambda model: _folder_of(model, log))
     except EngineError as error:
         log.say("error", str(error))
         return 1
     return serve(options, __version__)
 
 
-def _demo_model(log: Log) -> Path:
-    """The demo model, fetched on first use."""
-    from firstlight.embedded.demo.demo_model import ensure_demo_model
+def _folder_of(model: str, log: Log) -> Path:
+    """The folder that is named; the demo model is fetched on first use."""
+    from firstlight.embedded.demo.demo_model import SHORT_NAMES, ensure_demo_model
 
+    if model not in SHORT_NAMES:
+        return Path(model)
     told = 0.0
 
     def tell(doing: str, done: float, total: float) -> None:
@@ -36,7 +38,7 @@ def _demo_model(log: Log) -> Path:
             told = time.monotonic()
             log.say("info", f"{doing}: {done:.0f} of {total:.0f} bytes")
 
-    return ensure_demo_model(tell)
+    return ensure_demo_model(tell, quantised=SHORT_NAMES[model])
 
 
 if __name__ == "__main__":

@@ -41,10 +41,10 @@ class ServeOptions:
         return self.served_model_name or self.model.resolve().name
 
 
-def parse_options(arguments: list[str], prog: str, default_model: Callable[[], Path]) -> ServeOptions:
-    """Read the command line; `default_model` is asked for a folder if none is named. Exits 2 on wrong usage."""
+def parse_options(arguments: list[str], prog: str, folder_of: Callable[[str], Path]) -> ServeOptions:
+    """Read the command line; `folder_of` finds the folder of the model that is named. Exits 2 on wrong usage."""
     values = vars(_parser(prog).parse_args(arguments))
-    values["model"] = values["model"] or default_model()
+    values["model"] = folder_of(values["model"])
     values["api_key"] = values["api_key"] or os.environ.get(KEY_VARIABLE, "")
     return ServeOptions(**values)
 
@@ -52,7 +52,7 @@ def parse_options(arguments: list[str], prog: str, default_model: Callable[[], P
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Serve a Llama-family model folder over HTTP.")
     add = parser.add_argument
-    add("model", nargs="?", type=Path, metavar="MODEL", help="model folder; the demo model if left out")
+    add("model", nargs="?", default="demo", metavar="MODEL", help="model folder, or demo or demo-4bit (default: demo)")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
     add("--served-model-name", default="", metavar="NAME", help="name in the API (default: the folder's name)")

