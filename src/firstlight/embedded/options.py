@@ -52,7 +52,7 @@ def parse_options(arguments: list[str], prog: str, folder_of: Callable[[str], Pa
 def _parser(prog: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=prog, description="Serve a Llama-family model folder over HTTP.")
     add = parser.add_argument
-    add("model", nargs="?", default="demo", metavar="MODEL", help="model folder, or demo or demo-4bit (default: demo)")
+    add("model", nargs="?", default="demo", metavar="MODEL", help="model folder, demo or demo-4bit (default: demo)")
     add("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     add("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
     add("--served-model-name", default="", metavar="NAME", help="name in the API (default: the folder's name)")
