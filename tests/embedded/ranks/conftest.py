@@ -111,3 +111,15 @@ def start_ranks(ranks_path: str) -> Iterator[Callable[..., RankProcesses]]:
     yield start
     for ranks in started:
         ranks.kill()
+
+
+@pytest.fixture(scope="session")
+def parallel_model(make_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose heads three ranks can share."""
+    changes = {
+        "num_attention_heads": 6,
+        "num_key_value_heads": 3,
+        "hidden_size": 96,
+        "intermediate_size": 192,
+    }
+    return make_model(tmp_path_factory.mktemp("models") / "parallel", **changes)
