@@ -2,8 +2,8 @@
 
 Counted are proportional shares (a page that two processes map counts half in each), so that what ranks share counts
 once, after one long prompt and a batch. Weights count with the bytes of their files, the KV cache with all tokens it
-was asked to hold. The peak is the sum of each process's own peak of resident memory, loading included, so that shared
-pages count more than once in it.
+was asked to hold; it takes more, since the kernel may give it memory in pages of 2 MB. The peak is the sum of each
+process's own peak of resident memory, loading included, so that shared pages count more than once in it.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from firstlight.embedded.demo.demo_model import ensure_demo_model, progress_on
 from pairs import machine
-from processes import Memory, memory
+from processes import Memory, memory, resident_of_reserves
 from prompts import fresh_prompt
 from servers import Server, embedded
 
@@ -44,21 +44,25 @@ def weights_bytes(model: Path) -> int:
     return sum(path.stat().st_size for path in model.glob("*.safetensors"))
 
 
-def report(processes: dict[str, Memory], weights: float, kv: float) -> None:
+def report(processes: dict[str, Memory], weights: float, kv: float, kv_resident: float) -> None:
     for name, one in processes.items():
         print(f"    {name:<18} resident {one.rss / MB:6.0f} MB, its share {one.pss / MB:6.0f} MB, ", end="")
         print(f"of that files {one.pss_of_files / MB:6.0f} MB, peak {one.peak_rss / MB:6.0f} MB")
     share = sum(one.pss for one in processes.values())
     peak = sum(one.peak_rss for one in processes.values())
     print(f"    together {share / MB:.0f} MB; without weights ({weights / MB:.0f}) and KV ({kv / MB:.0f}): ", end="")
-    print(f"{(share - weights - kv) / MB:.0f} MB; at the peak {(peak - weights - kv) / MB:.0f} MB\n", flush=True)
+    print(f"{(share - weights - kv) / MB:.0f} MB; at the peak {(peak - weights - kv) / MB:.0f} MB")
+    print(f"    without weights and all that the KV cache takes ({kv_resident / MB:.0f}): ", end="")
+    print(f"{(share - weights - kv_resident) / MB:.0f} MB\n", flush=True)
 
 
 def measure(name: str, model: Path, options: Sequence[str]) -> None:
     with embedded(name, model, *options) as server:
         tokens = fill(server)
-        processes = {f"{comm(pid)} {pid}": memory(pid) for pid in sorted(server.pids)}
-        report(processes, weights_bytes(model), tokens * kv_bytes_of_token(model))
+        pids = sorted(server.pids)
+        processes = {f"{comm(pid)} {pid}": memory(pid) for pid in pids}
+        kept = sum(map(resident_of_reserves, pids))
+        report(processes, weights_bytes(model), tokens * kv_bytes_of_token(model), kept)
 
 
 def comm(pid: int) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +65,17 @@ def memory(pid: int) -> Memory:
     rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
     status = _kilobytes(Path(f"/proc/{pid}/status"))
     return Memory(rollup["Rss"], rollup["Pss"], rollup.get("Pss_File", 0), status["VmHWM"])
+
+
+RESERVED = 1 << 30
+"""A mapping of more than so many bytes is a reserve, of which pages are taken when they are first written."""
+MAPPING = re.compile(r"^[0-9a-f]+-[0-9a-f]+ .*?\nSize: +(\d+) kB\n.*?\nRss: +(\d+) kB\n", re.MULTILINE | re.DOTALL)
+
+
+def resident_of_reserves(pid: int) -> int:
+    """Bytes of large reserves that are resident; raises OSError if the process has ended."""
+    sizes = MAPPING.findall(Path(f"/proc/{pid}/smaps").read_text())
+    return sum(int(resident) * KB for size, resident in sizes if int(size) * KB > RESERVED)
 
 
 def _kilobytes(path: Path) -> dict[str, int]:
