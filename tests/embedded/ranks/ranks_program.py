@@ -17,9 +17,11 @@ import sys
 import time
 from pathlib import Path
 
+import model_rank
 import torch
 
 from firstlight.embedded.errors import EngineError
+from firstlight.embedded.log import Silence
 from firstlight.embedded.worker.board import Board, OwnStamp
 from firstlight.embedded.worker.passes import Pass
 from firstlight.embedded.worker.peers import Follower, Leader
@@ -32,15 +34,10 @@ WIDTH = 8
 MOST_ROWS = 4
 
 
-class Quiet:
-    """A log that is not written."""
-
-    def phase_begins(self, phase: str) -> None: ...
-    def phase_ends(self, phase: str, seconds: float) -> None: ...
-
-
 def tell(**facts: object) -> None:
-    os.write(1, json.dumps(facts).encode() + b"\n")
+    raw = json.dumps(facts).encode() + b"\n"
+    while raw:
+        raw = raw[os.write(1, raw) :]
 
 
 def values(rank: int, rows: int) -> torch.Tensor:
@@ -58,7 +55,7 @@ class Rank:
         self.rank = rank = tie.rank
         self.board = Board(tie.board_fd)
         self.stamp = OwnStamp(self.board, rank)
-        self.progress = Progress(rank, Quiet(), lambda stamp: None, self.stamp)  # type: ignore[arg-type]
+        self.progress = Progress(rank, Silence("rank"), lambda stamp: None, self.stamp)
 
     def live(self) -> int:
         try:
@@ -74,10 +71,18 @@ class Rank:
             tell(event="said", message=message)
         return 1
 
+    def join(self) -> Ranks:
+        deadline_s = self.options.deadline
+        return Ranks.join(self.board, self.rank, self.stamp, store_fd=self.store_fd, deadline_s=deadline_s)
+
     def work(self) -> None:
         deadline_s = self.options.deadline
+        if self.options.model:
+            answers = model_rank.live(self.options, self.progress, self.stamp, self.sockets, self.join)
+            tell(event="answered" if self.rank == 0 else "followed", answers=answers)
+            return
         with self.progress.phase("rendezvous"):
-            ranks = Ranks.join(self.board, self.rank, self.stamp, store_fd=self.store_fd, deadline_s=deadline_s)
+            ranks = self.join()
         self.progress.enter("serving")
         if self.rank == self.options.late:
             time.sleep(0.2)
@@ -152,8 +157,13 @@ def run(arguments: list[str]) -> None:
     parser.add_argument("--absent", type=int, default=-1, help="this rank never begins")
     parser.add_argument("--tell-sums", action="store_true")
     parser.add_argument("--fault", default="")
+    parser.add_argument("--kernels", default="")
+    parser.add_argument("--model", default="", help="a real model, which answers the prompts; see model_rank.py")
+    parser.add_argument("--drafter", default="")
+    parser.add_argument("--prompt", action="append", default=[])
     options = parser.parse_args(arguments)
     os.environ["FIRSTLIGHT_FAULT"] = options.fault
+    os.environ["FIRSTLIGHT_KERNELS"] = options.kernels
     wiring = Wiring(options.ranks)
     pids = {rank: fork(options, wiring, rank) for rank in range(options.ranks)}
     wiring.let_go()
