@@ -1,8 +1,9 @@
 """Keys and values in pages: one tensor each, made at the start, shared by all requests."""
 
+import contextlib
+import mmap
 from math import prod
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,14 +43,17 @@ class KvTensors:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None) -> Tensor:
-    """Zeros that take no memory until something is written: numpy asks the kernel for them, torch would write them.
+    """Zeros that take no memory until something is written: straight from the kernel; torch would write them.
 
     They must be numbers from the start, since a masked position still takes part in a product, and nothing times NaN
-    is NaN.
+    is NaN. Without huge pages, of which a few positions in every layer would each keep a whole one.
     """
     if device is not None and device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    return torch.from_numpy(np.zeros(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
+    memory = mmap.mmap(-1, prod(shape) * dtype.itemsize, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel that has no huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
 def _in_order(pages_BPKSH: Tensor) -> Tensor:
