@@ -67,6 +67,8 @@ def random_tensor(random: np.random.Generator, name: str, form: Expected) -> np.
     if name.endswith("weight_shape"):
         return np.zeros(form.shape, np.int64)
     kind = np.float16 if form.dtypes == ("F16",) else np.float32
+    if name.endswith("weight_minimum"):
+        return -random.uniform(0.3, 0.6, form.shape).astype(kind)
     if name.endswith("weight_scale"):
         largest = 127 if name.startswith("model.embed_tokens") else 8
         return (random.uniform(0.3, 0.6, form.shape) / largest).astype(kind)
