@@ -9,6 +9,7 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +25,10 @@ VERSION_DEADLINE_S = 10.0
 
 class BuildFailed(Exception):
     """Why there is no library."""
+
+
+class CompilerRefused(Exception):
+    """The first line of what the compiler says."""
 
 
 def library(machine: str = "native") -> Path:
@@ -47,8 +52,8 @@ def library(machine: str = "native") -> Path:
     for path, attempt in zip(paths, attempts, strict=True):
         try:
             return compiled([*compiler, *OPTIONS, *attempt], path)
-        except subprocess.CalledProcessError as error:
-            reason = reason or first_line(error.stderr)
+        except CompilerRefused as error:
+            reason = reason or str(error)
     raise BuildFailed(f"{compiler[0]} failed: {reason}")
 
 
@@ -119,24 +124,31 @@ def compiled(command: Sequence[str], path: Path) -> Path:
     """Compile beside the place, then move there, so that two who compile at once never see half a file.
 
     Raises:
-        subprocess.CalledProcessError: the compiler refused.
+        CompilerRefused: the compiler ended with an error.
         BuildFailed: it took too long, or could not be run.
     """
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        made = Path(folder) / path.name
+        made, errors = Path(folder) / path.name, Path(folder) / "errors"
         sources = [str(HERE / name) for name in SOURCES]
-        try:
-            subprocess.run(
-                [*command, *sources, "-o", str(made), "-lm"],
-                capture_output=True,
-                text=True,
-                timeout=COMPILE_DEADLINE_S,
-                check=True,
-                stdin=subprocess.DEVNULL,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise BuildFailed(f"compiling the kernels took more than {COMPILE_DEADLINE_S:.0f} s") from error
-        except OSError as error:
-            raise BuildFailed(f"{command[0]} could not be run: {error}") from error
+        code = run_compiler([*command, *sources, "-o", str(made), "-lm"], errors)
+        if code != 0:
+            raise CompilerRefused(first_line(errors.read_text(errors="replace")) or f"exit status {code}")
         made.replace(path)
     return path
+
+
+def run_compiler(command: Sequence[str], errors: Path) -> int:
+    """Exit status; what it complains of goes to the file `errors`. At the deadline its helpers end with it."""
+    try:
+        with errors.open("wb") as complaints:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, process_group=0
+            )
+    except OSError as error:
+        raise BuildFailed(f"{command[0]} could not be run: {error}") from error
+    try:
+        return process.wait(COMPILE_DEADLINE_S)
+    except subprocess.TimeoutExpired as error:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(VERSION_DEADLINE_S)
+        raise BuildFailed(f"compiling the kernels took more than {COMPILE_DEADLINE_S:g} s") from error

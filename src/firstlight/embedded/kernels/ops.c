@@ -75,7 +75,10 @@ struct meeting {
     _Alignas(64) atomic_int sleepers;
 };
 
-enum { AWAKE = 4000 }; /* looks before sleeping, some tens of microseconds */
+enum { LEAST_LOOKS = 50, MOST_LOOKS = 4000 }; /* before sleeping: about one, and some tens of microseconds */
+
+/* A thread's looks: more after a wait that ended awake, fewer after one that did not, as where both share a CPU. */
+static _Thread_local int patience = MOST_LOOKS;
 
 INLINE void breathe(void) {
 #if defined(__x86_64__)
@@ -101,10 +104,14 @@ static void meet(struct meeting *m, int count) {
         if (atomic_load(&m->sleepers)) syscall(SYS_futex, &m->round, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
         return;
     }
-    for (int looks = 0; looks < AWAKE; looks++) {
-        if (atomic_load_explicit(&m->round, memory_order_acquire) != round) return;
+    for (int looks = 0; looks < patience; looks++) {
+        if (atomic_load_explicit(&m->round, memory_order_acquire) != round) {
+            patience = patience < MOST_LOOKS / 2 ? 2 * patience : MOST_LOOKS;
+            return;
+        }
         breathe();
     }
+    patience = patience > 2 * LEAST_LOOKS ? patience / 2 : LEAST_LOOKS;
     sleep_until_changed(m, round);
 }
 
