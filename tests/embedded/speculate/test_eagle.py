@@ -113,7 +113,9 @@ def rms(weight: Tensor, eps: float) -> nn.Module:
 class Bench:
     """A drafter, its reference, and the states of a target that does not exist."""
 
-    def __init__(self, folder: Path, target: Path, kernels: Kernels | None) -> None:
+    def __init__(
+        self, folder: Path, target: Path, kernels: Kernels | None, dtype: torch.dtype = torch.float32
+    ) -> None:
         self.random = torch.Generator().manual_seed(21)
         checkpoint = open_draft(folder, read_config(target))
         weights = load_draft(checkpoint, torch.float32)
@@ -121,7 +123,7 @@ class Bench:
         self.taps = checkpoint.config.taps
         self.reference = Reference(checkpoint, weights, embedding)
         own = Dense(embedding)
-        parts = Parts.load(checkpoint, torch.float32, embedding=own, head=own, pages=PAGES, positions=1024)
+        parts = Parts.load(checkpoint, dtype, embedding=own, head=own, pages=PAGES, positions=1024)
         self.network: Network = TorchNetwork(parts) if kernels is None else NativeNetwork(parts, kernels)
         self.drafter = EagleDrafter(self.network, self.taps, PAGES, most_waiting=200)
         self.free = torch.randperm(PAGES, generator=self.random).tolist()
@@ -160,7 +162,11 @@ def bench_of(
     target = tmp_path / "target"
     target.mkdir()
     (target / "config.json").write_text(json.dumps(small_target))
-    return lambda **changes: Bench(make_drafter(tmp_path / "drafter", small_target, **changes), target, kernels)
+
+    def made(dtype: torch.dtype = torch.float32, **changes: Any) -> Bench:
+        return Bench(make_drafter(tmp_path / "drafter", small_target, **changes), target, kernels, dtype)
+
+    return made
 
 
 @pytest.fixture
@@ -178,16 +184,25 @@ def test_guesses_are_those_of_the_reference(bench_of: Callable[..., Bench], word
     assert bench.drafter.propose([sequence], [6]) == [expected]
 
 
-@pytest.mark.parametrize("rope", ROPE)
-def test_states_are_those_of_the_reference(bench_of: Callable[..., Bench], rope: str) -> None:
-    bench = bench_of(**ROPE[rope])
+@pytest.mark.parametrize(
+    ("rope", "dtype", "close"),
+    [
+        *((rope, torch.float32, 1e-4) for rope in ROPE),
+        ("NoneType", torch.bfloat16, 0.1),
+        ("NoneType", torch.float16, 0.01),
+    ],
+)
+def test_states_are_those_of_the_reference(
+    bench_of: Callable[..., Bench], rope: str, dtype: torch.dtype, close: float
+) -> None:
+    bench = bench_of(dtype, **ROPE[rope])
     sequence, states = bench.sequence(50)
     features = torch.cat([states[tap] for tap in bench.taps], -1)
     fused = bench.network.learn(features, [Slots(0, sequence.tokens[1:], sequence.pages)])
-    torch.testing.assert_close(fused, features @ bench.reference.fuse.T, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(fused.float(), features @ bench.reference.fuse.T, atol=close, rtol=close)
     guessed, _ = bench.network.guess(fused[-1:], [Slots(48, sequence.tokens[-1:], sequence.pages)])
-    expected = bench.reference.layer(fused, sequence.tokens[1:])[-1:]
-    torch.testing.assert_close(guessed, expected, atol=1e-4, rtol=1e-4)
+    expected = bench.reference.layer(fused.float(), sequence.tokens[1:])[-1:]
+    torch.testing.assert_close(guessed.float(), expected, atol=close, rtol=close)
 
 
 def test_many_sequences_are_guessed_for_together(bench: Bench) -> None:
