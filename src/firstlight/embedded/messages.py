@@ -43,7 +43,7 @@ class TopToken(msgspec.Struct, frozen=True, array_like=True):
     logprob: float
 
 
-class Output(msgspec.Struct, frozen=True, kw_only=True):
+class Output(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One token of one request. `finish` is empty while more may come, then "stop", "length" or "error".
 
     `logprob` and `top` (likeliest first) are of the model's own distribution, before penalties and temperature; they
