@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from firstlight.embedded.errors import ModelNotUsable
+from firstlight.embedded.errors import ModelNotUsable, WrongUsage
 from firstlight.embedded.model import reading
 from firstlight.embedded.model.filling import QuantisedPart
 from firstlight.embedded.model.linear import Dense, Quantised, TorchPacked
@@ -162,6 +162,58 @@ def test_ranks_hold_their_parts_of_packed_weights(both: tuple[Path, Path], load:
             if isinstance(weight, Quantised):
                 numbers = weight.dequantised(torch.float32)
                 torch.testing.assert_close(numbers, expected[name].tensor, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("symmetric", [True, False, None])
+def test_a_head_of_its_own_is_dealt_out_by_rows(
+    symmetric: bool | None, make_quantised: Callable[..., None], load: Load, tmp_path: Path
+) -> None:
+    """Of 301 rows, each of two ranks has as many, in whole words of zero points; those beyond are zero."""
+    shape = {"tie_word_embeddings": False, "vocab_size": 301, "intermediate_size": 128}
+    make_quantised(tmp_path / "quantised", tmp_path / "plain", 32, symmetric, ignored=[], **shape)
+    parts = [load(tmp_path / "quantised", native=True, rank=rank, ranks=2).head for rank in range(2)]
+    assert all(isinstance(part, Quantised) for part in parts)
+    assert parts[0].shape == parts[1].shape
+    numbers = torch.cat([part.dequantised(torch.float32) for part in parts])
+    plain = load(tmp_path / "plain").head.tensor
+    torch.testing.assert_close(numbers[:301], plain, rtol=1e-6, atol=1e-7)
+    assert not numbers[301:].any()
+
+
+@pytest.mark.parametrize(
+    ("group", "symmetric", "shape", "said"),
+    [
+        (64, True, {}, "64 columns of o_proj in groups of 64"),
+        (32, True, {"intermediate_size": 96}, "96 columns of down_proj in groups of 32"),
+        (32, False, {"num_attention_heads": 16}, "8 rows of k_proj with zero points packed by 8"),
+    ],
+)
+def test_groups_that_cannot_be_dealt_out_are_refused_with_their_numbers(
+    group: int, symmetric: bool, shape: dict[str, Any], said: str, refused_for_two: Callable[..., str]
+) -> None:
+    assert refused_for_two(group, symmetric, **{"intermediate_size": 128, **shape}) == (
+        f"{said} cannot be shared by 2 ranks"
+    )
+
+
+@pytest.fixture
+def refused_for_two(make_quantised: Callable[..., None], load: Load, tmp_path: Path) -> Callable[..., str]:
+    def refused(group: int, symmetric: bool, **shape: Any) -> str:
+        make_quantised(tmp_path / "quantised", tmp_path / "plain", group, symmetric, **shape)
+        with pytest.raises(WrongUsage) as raised:
+            load(tmp_path / "quantised", ranks=2)
+        return raised.value.message
+
+    return refused
+
+
+def test_what_is_ignored_stays_plain(make_quantised: Callable[..., None], load: Load, tmp_path: Path) -> None:
+    ignored = [r"re:model\.layers\.0\.", "model.layers.1.mlp.down_proj"]
+    make_quantised(tmp_path / "quantised", tmp_path / "plain", 32, True, ignored=ignored)
+    first, second = load(tmp_path / "quantised", native=True).layers
+    assert {type(weight) for weight in (first.qkv, first.output, first.gate_up, first.down)} == {Dense}
+    assert {type(weight) for weight in (second.qkv, second.output, second.gate_up)} == {Quantised}
+    assert isinstance(second.down, Dense)
 
 
 @pytest.mark.parametrize("symmetric", [True, False, None])

@@ -13,7 +13,7 @@ from firstlight.embedded.model.linear import Dense, Dequantise, Embedding, Quant
 from firstlight.embedded.model.quantised import TORCH_ROWS_MULTIPLE, padded_columns
 from firstlight.embedded.model.reading import Cut, Job
 from firstlight.embedded.model.safetensors_file import StoredTensor
-from firstlight.embedded.model.share import Share
+from firstlight.embedded.model.share import ZEROS_OF_A_WORD, Share
 
 CutOf = Callable[[StoredTensor], Cut]
 
@@ -82,11 +82,11 @@ class Placer:
     def embedding_and_head(self) -> tuple[Embedding, Weight]:
         """The embedding, whole, and the head, its rows dealt out and filled up with zeros; a tied head is a view."""
         own = self._share.of_vocabulary(self._config.vocab_size)
-        each = own.stop - own.start
+        everything, each = slice(0, self._config.vocab_size), own.stop - own.start
         if self._config.tied:
-            whole = self._vocabulary("model.embed_tokens", slice(None), each * self._share.ranks)
-            return whole.part(slice(self._config.vocab_size)), whole.part(own)
-        return self._vocabulary("model.embed_tokens", slice(None), 0), self._vocabulary("lm_head", own, each)
+            whole = self._vocabulary("model.embed_tokens", everything, each * self._share.ranks)
+            return whole.part(everything), whole.part(own)
+        return self._vocabulary("model.embed_tokens", everything, 0), self._vocabulary("lm_head", own, each)
 
     def _vocabulary(self, module: str, rows: slice, height: int) -> Dense | Quantised:
         """Rows of the embedding or the head, at least `height` of them; those beyond the vocabulary are zero."""
@@ -99,7 +99,7 @@ class Placer:
             numbers = torch.zeros(max(height, stored.shape[0]), stored.shape[1], dtype=self._dtype)
             self.tasks.append(Fill(stored, numbers[: stored.shape[0]]))
             return Dense(numbers)
-        part = self._part(module, cut)
+        part = self._part(module, cut, lambda stored: Cut.of(stored, rows=_words(rows)))
         if self._native:
             return self._for_kernels([part], max(height, part.shape[0]))
         return self._as_numbers([part], max(height, part.shape[0]))
@@ -129,16 +129,15 @@ class Placer:
             )
         return bits.pop()
 
-    def _part(self, module: str, cut_of: CutOf) -> QuantisedPart:
-        def optional(name: str) -> Cut | None:
-            stored = self._checkpoint.get(f"{module}.{name}")
-            return None if stored is None else cut_of(stored)
-
+    def _part(self, module: str, cut_of: CutOf, zero_points: CutOf | None = None) -> QuantisedPart:
+        """`zero_points` cuts those where `cut_of` would not: it speaks of rows, and they are words of eight rows."""
+        minimum = self._checkpoint.get(f"{module}.weight_minimum")
+        zero_point = self._checkpoint.get(f"{module}.weight_zero_point")
         return QuantisedPart(
             packed=cut_of(self._checkpoint[f"{module}.weight_packed"]),
             scale=cut_of(self._checkpoint[f"{module}.weight_scale"]),
-            minimum=optional("weight_minimum"),
-            zero_point=optional("weight_zero_point"),
+            minimum=None if minimum is None else cut_of(minimum),
+            zero_point=None if zero_point is None else (zero_points or cut_of)(zero_point),
             bits=self._bits([module]),
         )
 
@@ -178,6 +177,11 @@ def _stacked(parts: Sequence[QuantisedPart]) -> Iterator[tuple[QuantisedPart, sl
     for part in parts:
         yield part, slice(start, start + part.shape[0])
         start += part.shape[0]
+
+
+def _words(rows: slice) -> slice:
+    """The words that hold the zero points of some rows, which begin with a whole word."""
+    return slice(rows.start // ZEROS_OF_A_WORD, -(-rows.stop // ZEROS_OF_A_WORD))
 
 
 def _scale_dtype(parts: Sequence[QuantisedPart]) -> torch.dtype:
