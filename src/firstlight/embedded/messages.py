@@ -76,7 +76,7 @@ class Counters(Message, frozen=True, kw_only=True, tag="counters"):
 
     `prefix_query_tokens` are prompt tokens looked up in the prefix cache, `prefix_hit_tokens` those found there.
     A draft is one round of one request; `accepted_per_position[i]` is how often its token i was accepted. `ties` are
-    draft tokens that scored exactly as high as the token that plain decoding would have chosen.
+    greedy choices, of answers that have ended, where another token scored exactly as high.
     """
 
     running: int = 0

@@ -97,7 +97,7 @@ def test_what_the_worker_counts_is_there_under_our_names_and_vllm_s(server: Any)
     assert metrics["firstlight:prefix_cache_hits_total"] == 64
     assert metrics["firstlight:num_preemptions_total"] == 2
     assert metrics["firstlight:prefill_tokens_total"] == 36
-    assert metrics["firstlight:spec_decode_num_ties_total"] == 1
+    assert metrics["firstlight:greedy_ties_total"] == 1
     for prefix in ("firstlight:", "vllm:"):
         name = prefix + "spec_decode_num_"
         assert metrics[name + "drafts_total"] == 10

@@ -34,6 +34,8 @@ def keys_of(tokens: Iterable[int]) -> list[int]:
 class ToySampler:
     """Its choice also depends on how many tokens it chose before, so it must live as long as its request."""
 
+    ties = 0
+
     def __init__(self, sampling: Sampling) -> None:
         if sampling.seed == 666:
             raise ValueError("no such seed")

@@ -44,7 +44,7 @@ def _of_worker(counters: Counters) -> list[str]:
         *_one("prefix_cache_hits_total", "counter", "Tokens found again.", counters.prefix_hit_tokens),
         *_one("num_preemptions_total", "counter", "Requests put back for want of pages.", counters.preemptions),
         *_one("prefill_tokens_total", "counter", "Prompt tokens computed.", counters.prefill_tokens),
-        *_one("spec_decode_num_ties_total", "counter", "Draft tokens tied with plain decoding.", counters.ties),
+        *_one("greedy_ties_total", "counter", "Greedy choices where another token scored the same.", counters.ties),
     ]
     for prefix in (OURS, VLLM):
         lines += _speculation(prefix, counters)

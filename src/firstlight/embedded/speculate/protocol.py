@@ -26,6 +26,11 @@ class Chosen(Protocol):
 class Sampler(Protocol):
     """Chooses the tokens of one request; keeps its random numbers and penalties for the request's whole life."""
 
+    @property
+    def ties(self) -> int:
+        """Greedy choices so far where another token scored exactly as high."""
+        ...
+
     def accept(self, logits_RV: Tensor, drafts: list[int]) -> Sequence[Chosen]:
         """Judge drafts by the scores of 1 + len(drafts) rows.
 

@@ -107,6 +107,7 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
                 pages=pages,
                 positions=positions,
                 kernels=kernels,
+                device=device,
             )
     with progress.phase("warmup"):
         warm_up(runner)

@@ -25,6 +25,9 @@ class Counts:
     accepted_per_position: list[int] = field(default_factory=list)
     """How often the first, second, … draft was accepted; over `drafts`, the share of each position."""
 
+    ties: int = 0
+    """Greedy choices of answers that have ended where another token scored exactly as high."""
+
     def judged(self, proposed: int, accepted: int) -> None:
         """One sequence's drafts were judged; of the `proposed`, the first `accepted` hold."""
         self.drafts += 1

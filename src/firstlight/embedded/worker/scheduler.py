@@ -281,6 +281,7 @@ class Scheduler:
         sequence.table.remember(sequence.tokens, sequence.cached)
         sequence.table.shrink(len(sequence.tokens))
         if sequence.finish:
+            self._counts.ties += sequence.sampler.ties
             self._leave(sequence)
 
 
