@@ -47,6 +47,8 @@ def test_titles_are_known_whatever_the_engine_was_taken_for(
         ("python /v/bin/firstlight serve m", "python", Role.FRONT, "front", -1),
         ("python -m firstlight.embedded.worker --rank 2 --model m", "fl-worker-2", Role.WORKER, "worker rank=2", 2),
         ("python -m firstlight.embedded.worker --model m --rank 2", "python", Role.WORKER, "worker rank=2", 2),
+        ("python -m firstlight.embedded.front.template_process", "fl-template", Role.HELPER, "template", -1),
+        ("python -m firstlight.embedded.front.template_process", "python", Role.HELPER, "template", -1),
         ("bash -c vllm serve m", "bash", Role.OTHER, "", -1),
         ("uv run vllm serve m", "uv", Role.OTHER, "", -1),
     ],
