@@ -104,8 +104,8 @@ def compare(name: str, kernels: native.Kernels, layers: list[Layer], bandwidth: 
         print(
             f"  {name:<9} M={count:<3} {1e6 * best:6.0f} us a layer, {size / best / 1e9:5.1f} GB/s "
             f"({100 * size / best / bandwidth:3.0f} % of reading), "
-            f"torch / ours {statistics.median(ratios):5.2f} x ({ratios[tenth]:.2f} .. {ratios[-1 - tenth]:.2f}, the middle "
-            f"four fifths of {times} pairs), {min(pairs.second) / best:.2f} x at their least",
+            f"torch / ours {statistics.median(ratios):5.2f} x ({ratios[tenth]:.2f} .. {ratios[-1 - tenth]:.2f}, "
+            f"the middle four fifths of {times} pairs), {min(pairs.second) / best:.2f} x at their least",
             flush=True,
         )
 
