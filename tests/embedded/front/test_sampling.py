@@ -144,6 +144,8 @@ BAD_FIELDS: dict[str, tuple[str, str, str]] = {
     "negative alternatives": (CHAT, '"logprobs": true, "top_logprobs": -1', "top_logprobs"),
     "17 stops": (COMPLETIONS, '"stop": [' + ", ".join(['"x"'] * 17) + "]", "stop"),
     "stops of numbers": (COMPLETIONS, '"stop": [1]', "stop[0]"),
+    "an end token that is none": (COMPLETIONS, '"stop_token_ids": [-1]', "stop_token_ids[0]"),
+    "an endless end token": (COMPLETIONS, f'"stop_token_ids": [{1 << 70}]', "stop_token_ids[0]"),
     "ignore_eos in words": (COMPLETIONS, '"ignore_eos": "yes"', "ignore_eos"),
     "usage without a stream": (COMPLETIONS, '"stream_options": {"include_usage": true}', "stream_options"),
     "two answers": (CHAT, '"n": 2', "n"),

@@ -37,6 +37,7 @@ MAX_LOOKED_THROUGH = 1 << 16
 """Bytes of a body that is no JSON in which the cause is looked for."""
 
 Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 30)]
+Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
 Alternatives = Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)]
 
@@ -59,7 +60,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
     stop: str | list[str] | None = None
-    stop_token_ids: Annotated[list[int], msgspec.Meta(max_length=64)] | None = None
+    stop_token_ids: Annotated[list[Token], msgspec.Meta(max_length=64)] | None = None
     ignore_eos: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
