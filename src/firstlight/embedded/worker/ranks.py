@@ -9,6 +9,7 @@ someone else could take first. gloo's own connections are on the loopback device
 """
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -21,9 +22,16 @@ from firstlight.embedded.errors import EngineError
 from firstlight.embedded.worker import faults
 from firstlight.embedded.worker.board import Board, OwnStamp, create
 from firstlight.embedded.worker.meeting import Meeting
+from firstlight.embedded.worker.patience import Patience
 
 JOIN_DEADLINES = 4
 """The others' imports and disks may be slower than ours, by this many deadlines of a collective."""
+TRANSPORT_DEADLINES = 4
+"""When the transport itself gives up. It cannot tell its own pause from one of the others, so it comes last."""
+SPINS = 20
+NAP_S = 50e-6
+NAPS = 100
+"""Naps between two looks at whether the others are alive: some ten milliseconds."""
 END_SEEN_S = 1.0
 """How long a process whose connection was reset may take to end."""
 
@@ -58,7 +66,7 @@ class Ranks:
         if ranks.size > 1:
             ranks.meeting.meet("the rendezvous", 0, JOIN_DEADLINES * deadline_s)
             with ranks._named("the rendezvous"):
-                _init_group(store_fd, rank, ranks.size, device, deadline_s)
+                _init_group(store_fd, rank, ranks.size, device, TRANSPORT_DEADLINES * deadline_s)
         return ranks
 
     def begin(self, number: int, kind: str) -> None:
@@ -73,7 +81,7 @@ class Ranks:
             return partial
         parts = self._room(partial)
         with self._named(what):
-            distributed.all_gather(parts, partial.contiguous())
+            self._finish(distributed.all_gather(parts, partial.contiguous(), async_op=True))
         total = parts[0]
         for part in parts[1:]:
             total += part
@@ -87,7 +95,7 @@ class Ranks:
             return columns
         parts = self._room(columns) if self.rank == 0 else None
         with self._named(what):
-            distributed.gather(columns.contiguous(), parts, dst=0)
+            self._finish(distributed.gather(columns.contiguous(), parts, dst=0, async_op=True))
         return torch.cat(parts, -1) if parts else columns.new_empty(0, columns.shape[-1] * self.size)
 
     def leave(self) -> None:
@@ -105,6 +113,23 @@ class Ranks:
 
     def _room(self, mine: Tensor) -> list[Tensor]:
         return [torch.empty(mine.shape, dtype=mine.dtype, device=mine.device) for _ in range(self.size)]
+
+    def _finish(self, work: distributed.Work) -> None:
+        """Wait until an exchange is over. Raises RankLost as a meeting does, and what the transport raises."""
+        others = self.meeting.others
+        patience = Patience(self._deadline_s)
+        for look in itertools.count(1):
+            if work.is_completed():
+                break
+            if look <= SPINS:
+                os.sched_yield()
+                continue
+            time.sleep(NAP_S)
+            if look % NAPS == 0:
+                others.check_alive()
+                if patience.ended([others.board.read(rank).steps for rank in others.ranks]):
+                    raise others.silent(others.suspect(others.ranks), patience.waited_s)
+        work.wait()
 
     @contextlib.contextmanager
     def _named(self, what: str) -> Iterator[None]:
