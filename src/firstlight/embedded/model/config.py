@@ -197,9 +197,7 @@ def _windows(path: Path, file: ConfigFile, family: Family) -> tuple[int, ...]:
     if family.windows == "all layers":
         types = {"sliding_attention" if window else "full_attention"}
         if not set(file.layer_types or types) <= types:
-            raise ModelNotUsable(
-                f"{path} sets layer_types, which no {file.num_hidden_layers}-layer Mistral model has"
-            )
+            raise ModelNotUsable(f"{path}: layer_types contradicts sliding_window, which is that of all layers here")
         return (window,) * layers
     return _upper_windows(path, file, window if file.use_sliding_window else 0)
 
