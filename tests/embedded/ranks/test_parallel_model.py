@@ -17,6 +17,20 @@ SHARED = {
     "intermediate_size": 192,
     "head_dim": 32,
 }
+QUANTISED: dict[str, dict[str, Any]] = {
+    "compressed-tensors": {
+        "quant_method": "compressed-tensors",
+        "format": "pack-quantized",
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "weights": {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32},
+            }
+        },
+        "ignore": ["lm_head"],
+    },
+    "gguf-blocks": {"quant_method": "gguf-blocks", "linear": "Q4_1", "embedding": "Q8_0", "group_size": 32},
+}
 
 
 def answers(start_ranks: Start, model: Path, ranks: int, *more: str) -> list[dict[str, Any]]:
@@ -53,12 +67,12 @@ def test_three_ranks_give_the_same_bits_again(start_ranks: Start, parallel_model
     assert once == again
 
 
-@pytest.mark.parametrize("symmetric", [True, None])
+@pytest.mark.parametrize("form", QUANTISED)
 def test_three_ranks_share_quantised_weights(
-    start_ranks: Start, make_quantised: Callable[..., None], tmp_path: Path, symmetric: bool | None
+    start_ranks: Start, make_model: Callable[..., Path], tmp_path: Path, form: str
 ) -> None:
-    make_quantised(tmp_path / "quantised", tmp_path / "plain", 32, symmetric, **SHARED)
-    alone, shared = (answers(start_ranks, tmp_path / "quantised", ranks) for ranks in (1, 3))
+    model = make_model(tmp_path, quantization_config=QUANTISED[form], **SHARED)
+    alone, shared = (answers(start_ranks, model, ranks) for ranks in (1, 3))
     alike(alone, shared)
 
 
