@@ -66,6 +66,15 @@ def test_the_windows_are_those_of_transformers(
     assert read_config(folder).windows == tuple(windows)
 
 
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
+def test_what_transformers_writes_again_is_read_as_the_same(
+    shape: dict[str, Any], make_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = make_model(tmp_path / "ours", eos_token_id=256, **shape)
+    AutoConfig.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
+    assert read_config(tmp_path / "theirs") == read_config(folder)
+
+
 @pytest.mark.parametrize("family", [LLAMA, MISTRAL, QWEN2, QWEN3], ids=["llama", "mistral", "qwen2", "qwen3"])
 def test_keys_left_out_have_the_defaults_of_their_family(family: dict[str, Any], tmp_path: Path) -> None:
     said = {
