@@ -11,6 +11,7 @@
 enum {
     CHUNK = 32, /* pages taken at a time: their scores stay in the first cache */
     HEADS = LANES == 16 ? 4 : 3, /* query heads taken together: their sums stay in registers */
+    AHEAD = 2, /* pages between what is read and what is fetched */
     WIDE = 4 /* vectors of a value that are summed up at once */
 };
 
@@ -65,11 +66,29 @@ struct view { /* what some query heads of one row attend to */
     float most[HEADS], sum[HEADS], shrink[HEADS];
 };
 
+/* A fetch is dropped where the processor would first have to look up the address; a read is not. */
+INLINE void touch(const char *at) { (void)*(const volatile char *)at; }
+
+/* Pages lie anywhere, so the processor cannot guess the next one: while one is read, the lines at the same place in one
+ * a little further on are fetched. */
+static void fetch_pages(const struct view *v, long at, long bytes) {
+    long last = (v->to - 1) / PAGE, page = at / PAGE + AHEAD < last ? at / PAGE + AHEAD : last;
+    if (at % PAGE == 0) {
+        touch(v->keys[page]);
+        touch(v->values[page]);
+    }
+    for (long i = at % PAGE * bytes; i < (at % PAGE + STRIP) * bytes; i += 64) {
+        __builtin_prefetch(v->keys[page] + i, 0, 2);
+        __builtin_prefetch(v->values[page] + i, 0, 2);
+    }
+}
+
 /* Scores of the chunk's positions: a product of the queries with the keys, four at a time. */
 static void score(struct view *v, int heads, const float *queries) {
     long size = v->cache->head_dim, bytes = size * size_of(v->cache->kind);
     for (long at = v->from / STRIP * STRIP; at < v->to; at += STRIP) {
         float totals[HEADS][STRIP];
+        fetch_pages(v, at, bytes);
         struct strip keys = {v->keys[at / PAGE] + at % PAGE * bytes, bytes, NULL, NULL, 0, size};
         multiply_strip(v->cache->kind, heads, &keys, queries, size, totals);
         for (int h = 0; h < heads; h++) memcpy(&v->scores[h][at], totals[h], sizeof totals[h]);
