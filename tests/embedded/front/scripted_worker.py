@@ -5,7 +5,8 @@
     hold            no answer                             error TEXT     two tokens, then an end with that error
     asked           the request as it came, in JSON       cancelled      the numbers of cancelled requests
     count           counters first, then 'x'                die            end with exit code 7
-    fail TEXT       say that the worker failed, and end
+    fail TEXT       say that the worker failed, and end        babble         say what is no message
+    linger          say that the worker failed, and stay
 
 Token scores, where asked for: the n-th token has -n/8, the others of its rank follow, an eighth apart.
 """
@@ -22,7 +23,7 @@ from typing import NoReturn
 import msgspec
 from tokenizers import Tokenizer
 
-from firstlight.embedded.channel import Channel
+from firstlight.embedded.channel import HEADER, Channel, frame
 from firstlight.embedded.errors import EngineError, PeerGone
 from firstlight.embedded.messages import (
     Cancel,
@@ -60,8 +61,9 @@ BUSY_S = 0.001
 class Script:
     """What the worker does with its requests, a round at a time."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, control_fd: int) -> None:
         self._tokenizer = tokenizer
+        self._control_fd = control_fd
         self._answers: dict[int, Iterator[list[Output]]] = {}
         self._cancelled: list[int] = []
         self.counters: Counters | None = None
@@ -97,6 +99,8 @@ class Script:
             "hold": hold,
             "count": lambda: self._count(asked),
             "fail": lambda: end_with(rest),
+            "babble": lambda: self._say_raw(HEADER.pack(5) + b"hello"),
+            "linger": lambda: self._say_raw(frame(Failed(message="out of order"))),
             "error": lambda: self._fail(asked, rest),
             "asked": lambda: self._say(asked, msgspec.json.encode(asked).decode(), 64),
             "cancelled": lambda: self._say(asked, repr(self._cancelled), 64),
@@ -131,6 +135,10 @@ class Script:
         self.counters = COUNTERS
         yield from self._say(asked, "x", 1)
 
+    def _say_raw(self, raw: bytes) -> Iterator[list[Output]]:
+        os.write(self._control_fd, raw)
+        return hold()
+
     def _fail(self, asked: Submit, text: str) -> Iterator[list[Output]]:
         x = self._tokenizer.encode("x").ids[0]
         yield [self._output(asked, 0, x)]
@@ -157,7 +165,7 @@ def hold() -> Iterator[list[Output]]:
 
 def lead(options: argparse.Namespace, channel: Channel) -> None:
     """Rank 0: takes requests."""
-    script = Script(Tokenizer.from_file(str(options.model / "tokenizer.json")))
+    script = Script(Tokenizer.from_file(str(options.model / "tokenizer.json")), options.control_fd)
     channel.send(Ready(max_model_len=options.max_model_len or 8192, vocab_size=VOCABULARY))
     steps = 0
     while True:

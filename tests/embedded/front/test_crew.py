@@ -86,3 +86,19 @@ def test_stopped_ranks_are_ended_with_the_server(server: Any, is_alive: Alive) -
         os.kill(pid, signal.SIGSTOP)
     assert server.end() == 0
     assert not any(is_alive(pid) for pid in ranks)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "how"),
+    [
+        ("babble", "is no longer listened to: it sent what is no message of ours"),
+        ("linger", "failed but lives on"),
+    ],
+)
+def test_a_worker_that_is_out_of_order_is_ended(
+    start_scripted: Start, is_alive: Alive, prompt: str, how: str
+) -> None:
+    server = start_scripted().ready()
+    (rank,) = server.ask("/health").json["ranks"]
+    assert server.ask("/v1/completions", {"prompt": prompt}).status == 500
+    assert how in gone(server, [rank["pid"]], is_alive)

@@ -113,7 +113,7 @@ class Crew:
         culprit = min((member for member in self.members if member.gone or member.last_words), key=self._order)
         name = f"{culprit.process.name} to end"
         how = await aside(lambda: culprit.process.wait(EXIT_DEADLINE_S), name=name, deadline_s=EXIT_DEADLINE_S + 1)
-        how = how or _broken(culprit) or "closed its socket but lives on"
+        how = _broken(culprit) or how or ("closed its socket" if culprit.gone else "failed") + " but lives on"
         others = [member for member in self.members if member is not culprit]
         at = culprit.doing() if others else f"phase={culprit.stamp.phase}"
         said = f"{culprit.process.name} {how} ({at}, {requests(in_flight)} in flight)"
@@ -166,8 +166,6 @@ def requests(number: int) -> str:
 
 
 def _broken(member: Member) -> str:
-    """What was wrong with what it sent, if that is why it is no longer listened to."""
-    if member.wire is None or not member.wire.closed.done():
-        return ""
-    error = member.wire.closed.exception()
-    return f"is no longer listened to: {error}" if error else ""
+    """What was wrong with what it said, if that is why it is no longer listened to."""
+    why = member.wire.closed.result() if member.wire is not None and member.wire.closed.done() else ""
+    return f"is no longer listened to: {why}" if why else ""

@@ -23,8 +23,8 @@ class Wire(asyncio.BufferedProtocol):
         self._fresh = bytearray(READ_AT_ONCE)
         self._buffer = bytearray()
         self._transport: asyncio.Transport | None = None
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Ends with an EngineError if what came was no message of ours."""
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Says what was wrong, if it was closed because what came was no message of ours."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -39,10 +39,10 @@ class Wire(asyncio.BufferedProtocol):
         try:
             self._cut()
         except (EngineError, msgspec.DecodeError) as error:
-            self._close(EngineError(f"a worker sent what is no message of ours: {error}"))
+            self._close(f"it sent what is no message of ours: {error}")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._close(None)
+        self._close("")
 
     def send(self, message: ToWorker) -> None:
         """Never waits: what the worker has not taken stays in our memory, bounded by the places in the queue."""
@@ -53,12 +53,9 @@ class Wire(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    def _close(self, error: EngineError | None) -> None:
+    def _close(self, why: str) -> None:
         if not self.closed.done():
-            if error is None:
-                self.closed.set_result(None)
-            else:
-                self.closed.set_exception(error)
+            self.closed.set_result(why)
         self.close()
 
     def _cut(self) -> None:
