@@ -87,7 +87,7 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
             rank=ranks.rank,
             ranks=ranks.size,
             count=progress.count,
-            native=kernels is not None,
+            native=kernels is not None or device.type != "cpu",
             dequantise=kernels.dequantise if kernels is not None else None,
         )
         if device.type != "cpu":
