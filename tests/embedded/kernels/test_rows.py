@@ -134,3 +134,11 @@ def test_rows_outside_the_pages_are_refused(kernels: Kernels, span: Span) -> Non
     case = Attention(kernels, 3, 1, 64, torch.float32, 1)
     with pytest.raises(ValueError, match="outside the cache"):
         case.run(case.qkv, [span])
+
+
+def test_what_is_not_a_number_is_not_hidden(kernels: Kernels) -> None:
+    case = Attention(kernels, 4, 2, 32, torch.bfloat16, 1)
+    case.keys[0, 1, 3, 5] = torch.nan
+    out = case.run(case.qkv, [Span(20, 1, [0, 1])])
+    assert out[0, :64].isfinite().all()
+    assert out[0, 64:].isnan().all()

@@ -66,9 +66,6 @@ struct view { /* what some query heads of one row attend to */
     float most[HEADS], sum[HEADS], shrink[HEADS];
 };
 
-/* A fetch is dropped where the processor would first have to look up the address; a read is not. */
-INLINE void touch(const char *at) { (void)*(const volatile char *)at; }
-
 /* Pages lie anywhere, so the processor cannot guess the next one: while one is read, the lines at the same place in one
  * a little further on are fetched. */
 static void fetch_pages(const struct view *v, long at, long bytes) {
@@ -95,24 +92,27 @@ static void score(struct view *v, int heads, const float *queries) {
     }
 }
 
+/* Which of LANES positions from `at` on count. */
+INLINE ints counting(const struct view *v, long at) {
+    ints lane = iota() + (int)at;
+    return (lane >= (int)v->from) & (lane < (int)v->to);
+}
+
 /* Scores of one head become weights relative to the maximum so far; `shrink` is what older ones are worth by now. */
 static void weigh(struct view *v, int head, float scale) {
     float *scores = v->scores[head];
     vec most = all(v->most[head]), sum = {};
     long first = v->from / LANES * LANES;
     for (long at = first; at < v->to; at += LANES) {
-        ints lane = iota() + (int)at;
-        ints counts = (lane >= (int)v->from) & (lane < (int)v->to);
-        vec here = choose(counts, load(scores + at) * scale, all(-INFINITY));
+        vec here = load(scores + at) * scale;
         store(scores + at, here);
-        most = choose(here > most, here, most);
+        most = choose(counting(v, at) & (here > most), here, most);
     }
     float now = greatest(most);
     for (long at = first; at < v->to; at += LANES) {
-        vec here = load(scores + at);
-        here = choose(here > all(-INFINITY), exponential(here - now), (vec){});
-        store(scores + at, here);
-        sum += here;
+        vec weight = choose(counting(v, at), exponential(load(scores + at) - now), (vec){});
+        store(scores + at, weight);
+        sum += weight;
     }
     v->shrink[head] = exponential(all(v->most[head] - now))[0];
     v->most[head] = now;

@@ -58,9 +58,9 @@ def library(machine: str = "native") -> Path:
 
 
 def find_compiler() -> list[str]:
-    """The words of `$CC` if it is set, else cc, gcc or clang, whichever is there first."""
+    """The words of `$CC` if it is set, else gcc or cc. The sources use GCC's vectors, of which clang knows a part."""
     chosen = shlex.split(os.environ.get("CC", ""))
-    for words in [chosen] if chosen else [["cc"], ["gcc"], ["clang"]]:
+    for words in [chosen] if chosen else [["gcc"], ["cc"]]:
         found = shutil.which(words[0])
         if found:
             return [found, *words[1:]]

@@ -11,6 +11,7 @@
 enum {
     BLOCK = 64, /* columns worked on at a time, and to which rows of 4-bit numbers are filled up */
     HALF = 32,  /* columns that surely share a scale */
+    MEMORY_PAGE = 4096,
     AHEAD = 8192 /* bytes between what is read and what is fetched: the processor's own guess stops at each row's end */
 };
 
@@ -189,6 +190,13 @@ static void unpack_strip(const struct weight *w, const struct strip *s, long cou
     else unpack(Q8, s, count, panel_width(w), to);
 }
 
+/* Reads the first line of each page of memory (not of the cache) of which the strip at `rows` will fetch lines. */
+static void touch_ahead(const struct weight *w, const char *rows, long bytes) {
+    const char *end = (const char *)w->data + w->rows * w->row_bytes, *from = rows + AHEAD, *to = from + bytes;
+    const char *page = from + (-(uintptr_t)from & (MEMORY_PAGE - 1));
+    for (; page < to && page < end; page += MEMORY_PAGE) touch(page);
+}
+
 static void put(const struct op *op, long m, long n, long count, const float *totals) {
     float *out = row_of(&op->out, m) + n;
     for (long r = 0; r < count; r++) out[r] = op->bias ? totals[r] + op->bias[n + r] : totals[r];
@@ -199,6 +207,7 @@ static void strip_product(const struct op *op, long rows, long n, long count, fl
     const struct weight *w = &op->weight;
     struct strip s = strip_at(w, n, count, scratch);
     enum number kind = w->kind;
+    touch_ahead(w, s.rows, count * w->row_bytes);
     if (rows > 2 * TILE && (kind == Q4 || kind == Q8)) {
         unpack_strip(w, &s, count, panel_in(w, scratch));
         s.rows = (const char *)panel_in(w, scratch);
