@@ -145,6 +145,18 @@ def test_what_is_not_http_is_refused_in_our_shape(call: Callable[[], socket.sock
     assert _dropped(sock)
 
 
+def test_noise_does_not_fill_the_log(start_scripted: Callable[..., Any]) -> None:
+    server = start_scripted().ready()
+    for _ in range(100):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=DEADLINE_S) as sock:
+            sock.sendall(NOT_HTTP["noise"])
+            assert answer(sock)[0] == 400
+    assert server.end() == 0
+    with pytest.raises(AssertionError):
+        server.line("there is no such line")
+    assert sum("warning: Invalid HTTP request" in line for line in server.log) <= 2
+
+
 def test_requests_one_after_the_other_without_waiting(call: Callable[[], socket.socket]) -> None:
     sock = call()
     sock.sendall(request() * 20)

@@ -25,6 +25,7 @@ LINGER_S = 1.0
 """After a failure the port stays open so long, so that whoever asks /health learns why."""
 TOKENIZER_DEADLINE_S = 300.0
 SWEEP_S = 0.5
+SAY_AGAIN_S = 10.0
 
 
 class Front:
@@ -112,14 +113,19 @@ class Front:
 
 
 class LogHandler(logging.Handler):
-    """What the HTTP libraries have to say, in the engine's own log."""
+    """What the HTTP libraries have to say, in the engine's own log; clients cannot fill it with one line."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
         self._log = log
+        self._said: dict[str, float] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._log.say("error" if record.levelno >= logging.ERROR else "warning", self.format(record))
+        text, now = self.format(record), time.monotonic()
+        if now - self._said.get(text, -SAY_AGAIN_S) < SAY_AGAIN_S:
+            return
+        self._said = {said: at for said, at in self._said.items() if now - at < SAY_AGAIN_S} | {text: now}
+        self._log.say("error" if record.levelno >= logging.ERROR else "warning", text)
 
 
 def run(options: ServeOptions, listener: socket.socket, workers: Workers, log: Log, began: float) -> int:
