@@ -158,13 +158,19 @@ def test_a_rank_that_is_stopped_idle_is_named_at_the_deadline(start_ranks: Start
     assert message.startswith(f"rank {lost} (pid {ranks.pids[lost]}) is stopped and was waited for "), message
 
 
-def test_a_pause_of_all_ranks_is_nobodys_fault(start_ranks: Start) -> None:
-    ranks = start_ranks("--deadline", 1).idle()
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_pause_of_all_ranks_is_nobodys_fault(start_ranks: Start, busy: bool) -> None:
+    """As when a container is paused, or a debugger holds the whole group."""
+    ranks = start_ranks("--deadline", 1, "--passes", 400 if busy else 3)
+    if not busy:
+        ranks.idle()
     for rank in range(3):
         ranks.send(rank, signal.SIGSTOP)
     time.sleep(3)
     for rank in range(3):
         ranks.send(rank, signal.SIGCONT)
+    if busy:
+        ranks.idle()
     ranks.finish()
     assert ranks.all_end() == {0: 0, 1: 0, 2: 0}
     assert ranks.said == []
