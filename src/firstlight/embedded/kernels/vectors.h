@@ -124,6 +124,8 @@ INLINE halves to_f16(vec v) {
     return __builtin_convertvector(chosen | sign >> 16, halves);
 }
 
+INLINE halves narrowed(enum number kind, vec v) { return kind == BF16 ? to_bf16(v) : to_f16(v); }
+
 /* Numbers [at, at + LANES) of an array of float32, bfloat16 or float16. */
 INLINE vec load_as(enum number kind, const void *from, long at) {
     if (kind == F32) return load((const float *)from + at);
@@ -158,12 +160,14 @@ __attribute__((unused)) static void narrow(const float *from, long count, enum n
         memcpy(to, from, 4 * count);
         return;
     }
-    for (long at = 0; at < count; at += LANES) {
-        long some = count - at < LANES ? count - at : LANES;
-        vec v = load_some(from + at, some);
-        halves h = kind == BF16 ? to_bf16(v) : to_f16(v);
-        memcpy((uint16_t *)to + at, &h, 2 * some);
+    uint16_t *out = to;
+    long at = 0;
+    for (; at + LANES <= count; at += LANES) {
+        halves h = narrowed(kind, load(from + at));
+        memcpy(out + at, &h, sizeof h);
     }
+    halves rest = narrowed(kind, load_some(from + at, count - at));
+    memcpy(out + at, &rest, 2 * (count - at));
 }
 
 /* Keeps a vector in its register: the compiler would rather read it from memory for each use, and loads are scarce. */
