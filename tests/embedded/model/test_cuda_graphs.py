@@ -11,9 +11,9 @@ from firstlight.embedded.model.config import read_config
 from firstlight.embedded.model.cuda_graphs import GraphedPath, shape_of
 from firstlight.embedded.model.kv import KvTensors
 from firstlight.embedded.model.layers import rotary_table
+from firstlight.embedded.model.passes import Pass, Span
 from firstlight.embedded.model.torch_path import TorchPath
 from firstlight.embedded.model.weights import load_weights
-from firstlight.embedded.worker.passes import Pass, Span
 
 PAGES = 12
 

@@ -9,8 +9,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from firstlight.embedded.demo.demo_model import ensure_demo_model
+from firstlight.embedded.model.passes import PAGE, Pass, Span
 from firstlight.embedded.worker.assembly import assemble
-from firstlight.embedded.worker.passes import PAGE, Pass, Span
 from firstlight.embedded.worker.plan import Plan
 
 SCHEMES: dict[str, tuple[int, bool | None]] = {

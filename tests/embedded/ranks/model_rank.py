@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from firstlight.embedded.messages import Output, Sampling, Submit
+from firstlight.embedded.model.passes import Pass, Result
 from firstlight.embedded.worker.assembly import Assembled, assemble, scheduler_of
 from firstlight.embedded.worker.board import OwnStamp
-from firstlight.embedded.worker.passes import Pass, Result
 from firstlight.embedded.worker.peers import Follower, Leader
 from firstlight.embedded.worker.plan import Plan
 from firstlight.embedded.worker.progress import Progress

@@ -22,8 +22,8 @@ import torch
 
 from firstlight.embedded.errors import EngineError
 from firstlight.embedded.log import Silence
+from firstlight.embedded.model.passes import Pass
 from firstlight.embedded.worker.board import Board, OwnStamp
-from firstlight.embedded.worker.passes import Pass
 from firstlight.embedded.worker.peers import Follower, Leader
 from firstlight.embedded.worker.progress import Progress
 from firstlight.embedded.worker.ranks import Ranks

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from firstlight.embedded.errors import Diverged, RankLost
+from firstlight.embedded.model.passes import Pass, Span
 from firstlight.embedded.worker.board import Board, OwnStamp, create
 from firstlight.embedded.worker.others import Others
-from firstlight.embedded.worker.passes import Pass, Span
 from firstlight.embedded.worker.patience import Patience
 from firstlight.embedded.worker.peers import Follower, Leader
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from firstlight.embedded.model.passes import PAGE
 from firstlight.embedded.worker.pages import NO_PREFIX, Known, PagePool, PageTable
-from firstlight.embedded.worker.passes import PAGE
 
 
 def block(seed: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from tests.embedded.worker.toy import VOCABULARY, Bench, ToyTaps
 
-from firstlight.embedded.worker.passes import PAGE
+from firstlight.embedded.model.passes import PAGE
 
 PAGES = 7
 BEGINNINGS = [[], [1] * 16, [1] * 33, [2] * 20, [1] * 16 + [3] * 16, [1] * 17 + [4] * 31]

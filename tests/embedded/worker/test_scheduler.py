@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.embedded.worker.toy import VOCABULARY, Bench, ToyTaps
 
-from firstlight.embedded.worker.passes import PAGE, Pass
+from firstlight.embedded.model.passes import PAGE, Pass
 
 
 def text(length: int, seed: int = 0) -> list[int]:

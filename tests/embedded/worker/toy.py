@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from firstlight.embedded.messages import Output, Sampling, Submit
+from firstlight.embedded.model.passes import CHUNK, PAGE, Pass, Span
 from firstlight.embedded.worker.pages import PagePool
-from firstlight.embedded.worker.passes import CHUNK, PAGE, Pass, Span
 from firstlight.embedded.worker.scheduler import Scheduler
 
 VOCABULARY = 6

@@ -81,7 +81,11 @@ class Workers:
         wiring.let_go()
 
     def end(self) -> None:
-        """Ask all, then insist: what they have together to end in order is one second."""
+        """Ask all, then insist: what they have together to end in order is one second.
+
+        The front speaks first: what the ranks then say of each other's end is a consequence.
+        """
+        self.board.claim(self.board.ranks)
         for process in self.processes:
             process.ask_to_end()
         until = time.monotonic() + TERM_GRACE_S

@@ -5,7 +5,7 @@
 
 #include "vectors.h"
 
-enum { PAGE = 16 }; /* positions of a page, as in worker/passes.py */
+enum { PAGE = 16 }; /* positions of a page, as in model/passes.py */
 
 enum op_kind { ADD_NORM, LINEAR, PLACE, ATTEND, SWIGLU, COPY };
 

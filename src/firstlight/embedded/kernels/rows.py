@@ -9,7 +9,7 @@ from firstlight.embedded.kernels.structures import RowsHeader
 
 
 class SpanLike(Protocol):
-    """Rows of one sequence as worker/passes.py has them: `count` from position `start`; `pages` is its page table."""
+    """Rows of one sequence as model/passes.py has them: `count` from position `start`; `pages` is its page table."""
 
     @property
     def start(self) -> int: ...

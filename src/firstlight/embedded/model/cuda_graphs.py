@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from firstlight.embedded.model.layout import Layout
+from firstlight.embedded.model.passes import Pass, Span
 from firstlight.embedded.model.torch_path import TorchPath
-from firstlight.embedded.worker.passes import Pass, Span
 
 PAGES_STEP = 32
 """Page tables are as wide as a multiple of this: 512 positions."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from firstlight.embedded.model.config import ModelConfig
-from firstlight.embedded.worker.passes import PAGE
+from firstlight.embedded.model.passes import PAGE
 
 SPARE_PAGES = 1
 """Behind the pages of requests: where padding reads and writes (model/cuda_graphs.py)."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from firstlight.embedded.worker.passes import PAGE, Span
+from firstlight.embedded.model.passes import PAGE, Span
 
 
 @dataclass(frozen=True)

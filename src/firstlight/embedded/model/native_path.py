@@ -16,9 +16,9 @@ from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.model.kv import KvTensors
 from firstlight.embedded.model.layers import rms_norm
 from firstlight.embedded.model.linear import Dense, Quantised, Weight
+from firstlight.embedded.model.passes import Pass
 from firstlight.embedded.model.torch_path import Sum
 from firstlight.embedded.model.weights import DecoderWeights
-from firstlight.embedded.worker.passes import Pass
 
 MOST_ROWS = 64
 """Rows of one pass: the buffers have so many."""

@@ -14,8 +14,8 @@ from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.model.kv import KvTensors
 from firstlight.embedded.model.layers import rms_norm, rotate
 from firstlight.embedded.model.layout import Layout
+from firstlight.embedded.model.passes import Pass
 from firstlight.embedded.model.weights import DecoderWeights, LayerWeights
-from firstlight.embedded.worker.passes import Pass
 
 Sum = Callable[[Tensor, str], Tensor]
 """Adds up what the ranks computed of a layer's output; the second argument names the place."""

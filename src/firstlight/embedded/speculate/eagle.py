@@ -8,13 +8,13 @@ from torch import Tensor
 
 from firstlight.embedded.kernels.native import Kernels
 from firstlight.embedded.model.linear import Embedding, Weight
+from firstlight.embedded.model.passes import PAGE
 from firstlight.embedded.speculate.eagle_checkpoint import DraftCheckpoint
 from firstlight.embedded.speculate.eagle_native import NativeNetwork
 from firstlight.embedded.speculate.eagle_network import Network, Parts, Slots
 from firstlight.embedded.speculate.eagle_pages import LearntPages
 from firstlight.embedded.speculate.eagle_torch import TorchNetwork
 from firstlight.embedded.speculate.protocol import Drafted
-from firstlight.embedded.worker.passes import PAGE
 
 A_PIECE = 64
 """Rows of a prompt that are computed at once; the few rows of a round wait until a guess is asked for."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from firstlight.embedded.model.passes import PAGE
 from firstlight.embedded.speculate.eagle_network import Slots
-from firstlight.embedded.worker.passes import PAGE
 
 
 class LearntPages:

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from firstlight.embedded.model.layers import rms_norm, rotate
+from firstlight.embedded.model.passes import PAGE
 from firstlight.embedded.speculate.eagle_network import Parts, Slots
-from firstlight.embedded.worker.passes import PAGE
 
 
 class TorchNetwork:

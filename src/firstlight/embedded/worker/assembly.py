@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from firstlight.embedded.kernels.native import Kernels
     from firstlight.embedded.model.kv import KvTensors
+    from firstlight.embedded.model.passes import Pass, Result
     from firstlight.embedded.model.weights import DecoderWeights
     from firstlight.embedded.speculate.eagle_checkpoint import DraftCheckpoint
     from firstlight.embedded.speculate.protocol import Drafter, Policy
-    from firstlight.embedded.worker.passes import Pass, Result
     from firstlight.embedded.worker.ranks import Ranks
     from firstlight.embedded.worker.runner import Runner
     from firstlight.embedded.worker.scheduler import Scheduler
@@ -218,7 +218,7 @@ def positions_of(asked: int, config: ModelConfig) -> int:
 def kv_pages(plan: Plan, positions: int, page_bytes: int) -> int:
     """Pages of the KV cache: what was asked for, or what all requests could fill but no more than a share of the
     memory. Raises WrongUsage if not even one request of full length would fit, rather than be killed for it later."""
-    from firstlight.embedded.worker.passes import PAGE
+    from firstlight.embedded.model.passes import PAGE
 
     one, available = -(-positions // PAGE), available_memory()
     share = int(available * KV_SHARE) // page_bytes
@@ -242,7 +242,7 @@ def warm_up(runner: "Runner") -> None:
     """Run a prompt and a token: pays one-off costs now, and shows broken weights before a user sees them."""
     import torch
 
-    from firstlight.embedded.worker.passes import Pass, Span
+    from firstlight.embedded.model.passes import Pass, Span
 
     prompt = Pass(number=-2, kind="prefill", tokens=[0, 0], spans=[Span(0, 2, [0])], wanted=[])
     token = Pass(number=-1, kind="decode", tokens=[0], spans=[Span(2, 1, [0])], wanted=[0])

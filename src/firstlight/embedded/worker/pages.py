@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from firstlight.embedded.worker.passes import PAGE
+from firstlight.embedded.model.passes import PAGE
 
 NO_PREFIX = 0
 """The prefix that holds no text."""

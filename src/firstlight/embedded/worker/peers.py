@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import msgspec
 
 from firstlight.embedded.errors import Diverged, RankLost
+from firstlight.embedded.model.passes import Pass
 from firstlight.embedded.worker.board import OwnStamp
 from firstlight.embedded.worker.others import Others
-from firstlight.embedded.worker.passes import Pass
 from firstlight.embedded.worker.patience import Patience
 
 HEADER = struct.Struct(">IBq")

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 from firstlight.embedded.channel import Channel
 from firstlight.embedded.messages import Cancel, Counters, Ready, Started, Step, Submit
+from firstlight.embedded.model.passes import Pass, Result
 from firstlight.embedded.worker.assembly import Assembled, scheduler_of
 from firstlight.embedded.worker.counts import Counts
-from firstlight.embedded.worker.passes import Pass, Result
 from firstlight.embedded.worker.peers import Follower, Leader
 from firstlight.embedded.worker.plan import Plan
 from firstlight.embedded.worker.progress import Progress

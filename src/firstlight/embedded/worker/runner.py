@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from firstlight.embedded.worker.passes import Pass, Result
+from firstlight.embedded.model.passes import Pass, Result
 from firstlight.embedded.worker.ranks import Ranks
 
 FEW_ROWS = 32

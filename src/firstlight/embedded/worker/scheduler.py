@@ -16,10 +16,10 @@ from torch import Tensor
 
 from firstlight.embedded.errors import EngineError
 from firstlight.embedded.messages import Output, Sampling, Submit
+from firstlight.embedded.model.passes import PAGE, Pass, Result, Span
 from firstlight.embedded.speculate.protocol import Drafter, Policy, Sampler
 from firstlight.embedded.worker.counts import Counts
 from firstlight.embedded.worker.pages import PagePool, PageTable, pages_for
-from firstlight.embedded.worker.passes import PAGE, Pass, Result, Span
 from firstlight.embedded.worker.sequence import Sequence, Taps
 
 NO_TOKEN = -1

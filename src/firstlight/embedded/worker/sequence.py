@@ -6,9 +6,9 @@ from typing import Protocol
 from torch import Tensor
 
 from firstlight.embedded.messages import Submit
+from firstlight.embedded.model.passes import CHUNK
 from firstlight.embedded.speculate.protocol import Chosen, Sampler
 from firstlight.embedded.worker.pages import PageTable
-from firstlight.embedded.worker.passes import CHUNK
 
 
 class Taps(Protocol):

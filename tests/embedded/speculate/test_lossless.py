@@ -17,7 +17,7 @@ PROMPTS = [
     list(range(1, 40)),
     [7, 7, 7, 9],
     list(range(100, 280)) + list(range(20, 220)),
-    list(range(1, 36)) + [250],
+    [*range(1, 36), 250],
     [5],
 ]
 
@@ -61,7 +61,7 @@ def test_pre_emption_does_not_matter(tiny_model: Path, plain: list[list[int]]) -
 
 
 def test_known_pages_do_not_matter(tiny_model: Path, plain: list[list[int]]) -> None:
-    """The same prompts again: what is in known pages is not computed again. In float32, where shapes change nothing."""
+    """The same prompts again, from known pages. In float32, where the shape of what is left changes nothing."""
     engine = opened(tiny_model, dtype="float32")
     first = texts(engine, PROMPTS)
     assert texts(engine, PROMPTS) == first
