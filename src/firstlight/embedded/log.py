@@ -11,7 +11,8 @@
             | LEVEL ": " TEXT                                         LEVEL = "info" | "warning" | "error"
 
 NAME is a start-up phase: http_bind, config (tokenizer) and serving in the front; config, import, rendezvous
-(of several ranks), model_init, weights, kv_cache, draft_init, warmup and serving in a worker. `phase=serving` ends only with the process.
+(of several ranks), model_init, weights, kv_cache, draft_init, warmup and serving in a worker.
+`phase=serving` ends only with the process.
 
 A line is one `write(2)` of at most 4,096 bytes (PIPE_BUF, see pipe(7)), so lines of several processes do not mix.
 A log that cannot be written (full disk, closed pipe) never stops the server.
