@@ -16,9 +16,10 @@ from firstlight.embedded.worker.wiring import Wiring
 
 TERM_GRACE_S = 1.0
 KILL_GRACE_S = 5.0
-PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""The model's threads sleep while they wait for each other. By default they spin, and on cores that others use too
-they then wait most of the time for a thread that has been put off; the user's environment goes first."""
+SHORT_SPIN = {"GOMP_SPINCOUNT": "2000"}
+"""torch's threads spin for some microseconds while they wait for each other, and then sleep. By default they spin for
+milliseconds, and on cores that others use too they then wait most of the time for a thread that has been put off.
+The user's environment goes first."""
 PROGRAM = (sys.executable, "-m", "firstlight.embedded.worker")
 
 
@@ -102,7 +103,7 @@ def _spawn(command: list[str], fds: tuple[int, ...]) -> "subprocess.Popen[bytes]
     # Ctrl-C in a terminal reaches every process of the group; the front alone decides how the worker ends.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=PASSIVE | os.environ)
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, env=SHORT_SPIN | os.environ)
     finally:
         signal.signal(signal.SIGINT, before)
 
