@@ -1,11 +1,13 @@
 """A model shared by ranks computes what it computes alone: tokens, probabilities and tapped states."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.embedded.drafters import write_drafter
 
 Start = Callable[..., Any]
 PROMPTS = ["Once upon a time", "long " * 80, "abc abc abc abc abc abc"]
@@ -56,9 +58,15 @@ def test_three_ranks_are_as_one(start_ranks: Start, parallel_model: Path, kernel
     alike(alone, shared)
 
 
-def test_three_ranks_speculate_as_one_does_not(start_ranks: Start, parallel_model: Path) -> None:
+@pytest.mark.parametrize("drafter", ["ngram", "eagle"])
+def test_three_ranks_speculate_as_one_does_not(
+    start_ranks: Start, parallel_model: Path, drafter: str, tmp_path: Path
+) -> None:
+    if drafter == "eagle":
+        target = json.loads((parallel_model / "config.json").read_text())
+        drafter = str(write_drafter(tmp_path, target, states=(0, 1, 2)))
     alone = answers(start_ranks, parallel_model, 1)
-    shared = answers(start_ranks, parallel_model, 3, "--drafter", "ngram")
+    shared = answers(start_ranks, parallel_model, 3, "--drafter", drafter)
     assert [answer["tokens"] for answer in alone] == [answer["tokens"] for answer in shared]
 
 
