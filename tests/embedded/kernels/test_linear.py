@@ -32,10 +32,10 @@ def product(kernels: Kernels, weight: Any, x: Tensor, width: int, bias: Tensor |
     return out
 
 
-def close(out: Tensor, expected: Tensor, x: Tensor, numbers: Tensor) -> None:
+def close(out: Tensor, expected: Tensor, x: Tensor, numbers: Tensor) -> bool:
     """As close as sums in float32 can be, which depends on how large their terms are."""
     terms = x.abs().double() @ numbers.abs().double().T
-    assert ((out - expected).abs() <= 1e-6 * terms + 1e-6).all()
+    return bool(((out - expected).abs() <= 1e-6 * terms + 1e-6).all())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,10 +43,11 @@ def close(out: Tensor, expected: Tensor, x: Tensor, numbers: Tensor) -> None:
 def test_it_agrees_with_torch(kernels: Kernels, kind: str, shape: tuple[int, int]) -> None:
     weight, numbers = weight_of(kind, *shape)
     x, bias = torch.randn(17, shape[1]), torch.randn(shape[0])
-    expected = x.double() @ numbers.double().T + bias.double()
-    for count in (1, 2, 5, 17):
-        out = product(kernels, weight, x[:count], shape[0], bias)
-        close(out, expected[:count], x[:count], numbers)
+    # With AVX512-BF16, x is rounded for weights in bfloat16; which it is depends on the machine, not on the row.
+    meant = [x, x.bfloat16().float()] if kind == "bfloat16" else [x]
+    expected = [rows.double() @ numbers.double().T + bias.double() for rows in meant]
+    outs = {count: product(kernels, weight, x[:count], shape[0], bias) for count in (1, 2, 5, 17)}
+    assert any(all(close(out, rows[:count], x[:count], numbers) for count, out in outs.items()) for rows in expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -71,7 +72,7 @@ def test_groups_and_scales(kernels: Kernels, bits: int, group: int, scale: torch
     x = torch.randn(9, 384)
     for count in (1, 9):
         expected = x[:count].double() @ weight.numbers.double().T
-        close(product(kernels, weight, x[:count], 10), expected, x[:count], weight.numbers)
+        assert close(product(kernels, weight, x[:count], 10), expected, x[:count], weight.numbers)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -4,6 +4,9 @@
  * accumulator of LANES lanes that takes k in order, whatever tile it is part of, and the lanes are added in one order.
  * Four rows of the weight are a strip, and meet a tile of rows of x while all their sums stay in registers. Numbers
  * become float32 as they are read; quantised ones only once, into a panel, where they meet many tiles.
+ *
+ * Where the processor multiplies bfloat16 in pairs (AVX512-BF16), it does so for weights that are bfloat16: x is rounded
+ * to it, as torch's own product does, and twice as much is multiplied at once. Sums are float32 all the same.
  */
 
 #include "ops.h"
@@ -12,6 +15,7 @@ enum {
     BLOCK = 64, /* columns worked on at a time, and to which rows of 4-bit numbers are filled up */
     HALF = 32,  /* columns that surely share a scale */
     MEMORY_PAGE = 4096,
+    PAIRED_ROWS = 64, /* rows of x rounded to bfloat16 at once */
     AHEAD = 8192 /* bytes between what is read and what is fetched: the processor's own guess stops at each row's end */
 };
 
@@ -127,11 +131,60 @@ EACH_KIND(MULTIPLY)
 #define ENTRY(kind, tile) [kind][tile] = multiply_##kind##_##tile,
 static multiply_fn *const MULTIPLIERS[5][TILE + 1] = {EACH_KIND(ENTRY)};
 
+#ifdef __AVX512BF16__
+INLINE __m512bh load_pairs(const void *from) { return (__m512bh)_mm512_loadu_si512(from); }
+
+/* The same for weights in bfloat16 and rows of x in bfloat16, filled up with zeros to whole blocks. */
+INLINE void multiply_pairs(int tile, struct strip s, const uint16_t *x, long stride, float totals[TILE][STRIP]) {
+    __m512 sums[TILE][STRIP];
+    char w_rest[STRIP * BLOCK * 2];
+#pragma GCC unroll 6
+    for (int m = 0; m < tile; m++)
+#pragma GCC unroll 4
+        for (int r = 0; r < STRIP; r++) sums[m][r] = _mm512_setzero_ps();
+    for (long left = s.columns; left > 0; left -= BLOCK, s.rows += 2 * BLOCK, x += BLOCK) {
+        if (left < BLOCK) {
+            fill_up(s.rows, s.stride, 2 * left, STRIP, 2 * BLOCK, w_rest);
+            s.rows = w_rest, s.stride = 2 * BLOCK;
+        }
+        fetch_ahead(s, 2 * BLOCK);
+#pragma GCC unroll 2
+        for (int lane = 0; lane < BLOCK; lane += 32) {
+            __m512bh w[STRIP];
+#pragma GCC unroll 4
+            for (int r = 0; r < STRIP; r++) w[r] = load_pairs(s.rows + r * s.stride + 2 * lane);
+#pragma GCC unroll 6
+            for (int m = 0; m < tile; m++) {
+                __m512bh v = load_pairs(x + m * stride + lane);
+#pragma GCC unroll 4
+                for (int r = 0; r < STRIP; r++) sums[m][r] = _mm512_dpbf16_ps(sums[m][r], w[r], v);
+            }
+        }
+    }
+#pragma GCC unroll 6
+    for (int m = 0; m < tile; m++) four_totals((const vec *)sums[m], totals[m]);
+}
+
+#define PAIRS(kind, tile) \
+    static void multiply_##kind##_##tile(const struct strip *s, const float *x, long stride, float totals[TILE][STRIP]) { \
+        multiply_pairs(tile, *s, (const uint16_t *)x, stride, totals); \
+    }
+EACH_TILE(pairs, PAIRS)
+#define PAIRS_ENTRY(kind, tile) [tile] = multiply_##kind##_##tile,
+static multiply_fn *const PAIR_MULTIPLIERS[TILE + 1] = {EACH_TILE(pairs, PAIRS_ENTRY)};
+
+INLINE int in_pairs(const struct weight *w) { return w->kind == BF16; }
+#else
+static multiply_fn *const PAIR_MULTIPLIERS[TILE + 1] = {0};
+
+INLINE int in_pairs(const struct weight *w) { return 0 * w->kind; }
+#endif
+
 void multiply_strip(enum number kind, int tile, const struct strip *s, const float *x, long stride, float totals[][STRIP]) {
     MULTIPLIERS[kind][tile](s, x, stride, totals);
 }
 
-/* A thread's scratch: scales and minima of a strip, then the panel, all float32. */
+/* A thread's scratch: scales and minima of a strip, then the panel, all float32; or rows of x in bfloat16. */
 static long scales_of_row(const struct weight *w) { return padded(w->columns, BLOCK) / HALF; }
 
 static long scales_size(const struct weight *w) { return padded(STRIP * scales_of_row(w), LANES); }
@@ -140,7 +193,27 @@ static long panel_width(const struct weight *w) { return padded(w->columns, BLOC
 
 static float *panel_in(const struct weight *w, float *scratch) { return scratch + 2 * scales_size(w); }
 
-long linear_scratch(const struct weight *w) { return 4 * (2 * scales_size(w) + STRIP * panel_width(w)); }
+long linear_scratch(const struct weight *w) {
+    if (in_pairs(w)) return 2 * PAIRED_ROWS * panel_width(w);
+    return 4 * (2 * scales_size(w) + STRIP * panel_width(w));
+}
+
+/* Rows of x from `first` on, as they are multiplied: where they lie and how many numbers they are apart. */
+struct part {
+    const void *data;
+    long stride, first, count;
+};
+
+static struct part part_of(const struct op *op, long first, long count, void *scratch) {
+    if (!in_pairs(&op->weight)) return (struct part){row_of(&op->x, first), op->x.stride, first, count};
+    long width = panel_width(&op->weight);
+    uint16_t *rounded = scratch;
+    for (long m = 0; m < count; m++) {
+        narrow(row_of(&op->x, first + m), op->weight.columns, BF16, rounded + m * width);
+        memset(rounded + m * width + op->weight.columns, 0, 2 * (width - op->weight.columns));
+    }
+    return (struct part){rounded, width, first, count};
+}
 
 /* Scales (or minima) of `count` rows, one for each HALF. Behind the last group the last one is repeated. */
 static void spread(const struct weight *w, const void *from, long n, long count, float *to) {
@@ -202,24 +275,25 @@ static void put(const struct op *op, long m, long n, long count, const float *to
     for (long r = 0; r < count; r++) out[r] = op->bias ? totals[r] + op->bias[n + r] : totals[r];
 }
 
-/* All rows of x with the `count` rows of the weight from n on. */
-static void strip_product(const struct op *op, long rows, long n, long count, float *scratch) {
+/* Rows of x with the `count` rows of the weight from n on. */
+static void strip_product(const struct op *op, const struct part *x, long n, long count, float *scratch) {
     const struct weight *w = &op->weight;
     struct strip s = strip_at(w, n, count, scratch);
     enum number kind = w->kind;
     touch_ahead(w, s.rows, count * w->row_bytes);
-    if (rows > 2 * TILE && (kind == Q4 || kind == Q8)) {
+    if (x->count > 2 * TILE && (kind == Q4 || kind == Q8)) {
         unpack_strip(w, &s, count, panel_in(w, scratch));
         s.rows = (const char *)panel_in(w, scratch);
         s.stride = count == 1 ? 0 : 4 * panel_width(w);
         kind = F32;
     }
-    long tiles = (rows + TILE - 1) / TILE;
+    multiply_fn *const *multiply = in_pairs(w) ? PAIR_MULTIPLIERS : MULTIPLIERS[kind];
+    long bytes = x->stride * (in_pairs(w) ? 2 : 4), tiles = (x->count + TILE - 1) / TILE;
     for (long i = 0, m = 0; i < tiles; i++) {
         float totals[TILE][STRIP];
-        int tile = rows * (i + 1) / tiles - m; /* tiles alike, since small ones are less efficient */
-        multiply_strip(kind, tile, &s, row_of(&op->x, m), op->x.stride, totals);
-        for (int own = 0; own < tile; own++, m++) put(op, m, n, count, totals[own]);
+        int tile = x->count * (i + 1) / tiles - m; /* tiles alike, since small ones are less efficient */
+        multiply[tile](&s, (const float *)((const char *)x->data + m * bytes), x->stride, totals);
+        for (int own = 0; own < tile; own++, m++) put(op, x->first + m, n, count, totals[own]);
     }
 }
 
@@ -235,9 +309,14 @@ static struct range rows_of(const struct weight *w, long strip) {
 
 void linear(const struct op *op, const struct rows *rows, const struct worker *me) {
     struct range mine = my_strips(&op->weight, me);
-    for (long strip = mine.from; strip < mine.to; strip++) {
-        struct range n = rows_of(&op->weight, strip);
-        strip_product(op, rows->count, n.from, n.to - n.from, (float *)me->scratch);
+    long at_once = in_pairs(&op->weight) ? PAIRED_ROWS : rows->count;
+    for (long first = 0; first < rows->count; first += at_once) {
+        long count = rows->count - first < at_once ? rows->count - first : at_once;
+        struct part x = part_of(op, first, count, me->scratch);
+        for (long strip = mine.from; strip < mine.to; strip++) {
+            struct range n = rows_of(&op->weight, strip);
+            strip_product(op, &x, n.from, n.to - n.from, (float *)me->scratch);
+        }
     }
 }
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from firstlight.embedded.model.passes import Pass, Result
 from firstlight.embedded.worker.ranks import Ranks
 
-FEW_ROWS = 32
+FEW_ROWS = 64
 """Prompts up to this length are computed as decode rows are; beyond it torch's matrix products are faster."""
 
 
