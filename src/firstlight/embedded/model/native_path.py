@@ -1,9 +1,9 @@
 """The forward pass of a few rows on the CPU, as programs of C operations: decoding, verification, short prompts.
 
 Numbers between operations are float32; weights and the KV cache keep their own format. (Where the processor
-multiplies bfloat16 in pairs, what a product with bfloat16 weights reads is rounded to it, as torch does.) Every row is
-computed alike whatever other rows the pass has (see kernels/ops.c), so a token does not depend on who else is served,
-and a draft is verified with the very numbers that plain decoding would have had.
+multiplies bfloat16 in pairs, what a product with bfloat16 weights reads is rounded to it, as torch does.) Every row
+is computed alike whatever other rows the pass has (see kernels/ops.c), so a token does not depend on who else is
+served, and a draft is verified with the very numbers that plain decoding would have had.
 """
 
 from collections.abc import Callable
