@@ -7,16 +7,15 @@ import math
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.model.rope import LinearScaling, Llama3Scaling
 
 
-def rms_norm(x_TD: Tensor, weight_D: Tensor, eps: float) -> Tensor:
-    """Root-mean-square norm, computed in float32 as transformers does, so that results agree bit by bit."""
-    x = x_TD.float()
-    scaled = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
-    return weight_D * scaled.to(x_TD.dtype)
+def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """Root-mean-square norm of the last dimension, computed in float32, in the dtype of x."""
+    return functional.rms_norm(x, x.shape[-1:], weight.to(x.dtype), eps)
 
 
 def rotary_table(config: ModelConfig, positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -51,7 +51,8 @@ class TorchPath:
         """As `hidden`, of tensors alone: nothing here looks at a number, so a CUDA graph can hold it."""
         dtype = self._weights.dtype
         rotation = self._cos[layout.position_T].to(dtype), self._sin[layout.position_T].to(dtype)
-        masks = {window: layout.mask(window) for window in set(self._config.windows)}
+        group = self._heads // self._cache.kv_heads
+        masks = {window: _additive(layout.mask(window), group, dtype) for window in set(self._config.windows)}
         x_TD = self._weights.embedding.rows(tokens_T).to(dtype)
         states: dict[int, Tensor] = {}
         for index, layer in enumerate(self._weights.layers):
@@ -110,7 +111,7 @@ class TorchPath:
         return q_TNH, k_TKH, v_TKH
 
 
-def _attention(q_TNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, layout: Layout, mask_B1CS: Tensor) -> Tensor:
+def _attention(q_TNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, layout: Layout, mask: Tensor) -> Tensor:
     """Attention of every row over its own sequence; returns (T, N * H).
 
     The query heads that share a key-value head become rows of one query, so that keys and values are never repeated.
@@ -123,10 +124,15 @@ def _attention(q_TNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, layout: Layout, ma
     q = padded.view(sequences, rows, shared, -1, size).permute(0, 2, 3, 1, 4)
     group = q.shape[2]
     q = q.reshape(sequences, shared, group * rows, size)
-    mask = mask_B1CS.repeat(1, 1, group, 1)
     out = functional.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
     out = out.view(sequences, shared, group, rows, size).permute(0, 3, 1, 2, 4)
     return out.reshape(sequences * rows, heads * size)[layout.cell_T]
+
+
+def _additive(seen_B1CS: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+    """What attention adds to its scores, the rows of `group` heads one after the other; made once for all layers."""
+    hidden = torch.zeros(seen_B1CS.shape, dtype=dtype, device=seen_B1CS.device).masked_fill(~seen_B1CS, -torch.inf)
+    return hidden.repeat(1, 1, group, 1)
 
 
 def _biased(x: Tensor, bias: Tensor | None) -> Tensor:
