@@ -24,7 +24,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.server import ServerCommand
 from firstlight.core.view import LiveView
-from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
+from firstlight.core.vocabulary import GapReason, Motion, Phase
 from firstlight.engines import EngineProfile
 from firstlight.supervise.liveness.history import History
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness
@@ -209,7 +209,7 @@ class Watch:
             phase=self.phases.phase,
             serving=self.serving,
             in_flight=self.in_flight,
-            lost_ranks=self.lost_ranks,
+            gone=self.left,
             processes=self.processes,
         )
         for gap in (*self.judgement.gaps, *self.target.gaps, *self._tree.gaps, *self._clock_jumps()):
@@ -264,10 +264,9 @@ class Watch:
             )
 
     @property
-    def lost_ranks(self) -> tuple[Exit, ...]:
-        """Processes whose going the server cannot have meant: killed or failed while its root lives on."""
-        others = (exit_ for exit_ in self.exits if exit_.id != self.target.root and self._tree.known(exit_.id))
-        return tuple(exit_ for exit_ in others if _is_loss(exit_))
+    def left(self) -> tuple[Exit, ...]:
+        """Processes of the server that have ended while its root lives on."""
+        return tuple(exit_ for exit_ in self.exits if exit_.id != self.target.root and self._tree.known(exit_.id))
 
     # HTTP
 
@@ -345,12 +344,3 @@ def _unknown_owner(port: int) -> Gap:
         reason=GapReason.NO_PERMISSION,
         detail="not every process of the server could be searched for it; it is taken to be the server's own",
     )
-
-
-def _is_loss(exit_: Exit) -> bool:
-    """A worker or engine that is gone however it went; anything else if it was killed or failed."""
-    if exit_.role in {Role.WORKER, Role.ENGINE}:
-        return True
-    if exit_.role in {Role.COMPILER, Role.HELPER}:
-        return False
-    return exit_.signal is not None or (isinstance(exit_.code, int) and exit_.code != 0)

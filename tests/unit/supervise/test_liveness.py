@@ -234,7 +234,7 @@ def spinning(scene: Scene) -> Confirmation:
 def test_a_rank_that_spins_for_one_that_is_gone_is_a_stall() -> None:
     gone = Actor(11, "TP1", Role.WORKER, 1)
     lost = scene(Actor(10, "TP0", Role.WORKER, 0), looks=spinning)
-    assert lost.play(30, lambda now: spin(now) | {"lost_ranks": (gone.exit,)}) == Motion.STALLED
+    assert lost.play(30, lambda now: spin(now) | {"gone": (gone.exit,)}) == Motion.STALLED
     assert "TP1 (pid 11) exited" in lost.judgement.why
     assert lost.judgement.quiet_s >= 8
     assert lost.passed_s <= 20
@@ -272,9 +272,9 @@ def test_one_rank_in_a_long_native_step_while_its_peers_wait_is_slow() -> None:
 def test_a_server_has_time_to_fall_by_itself_when_a_rank_is_lost() -> None:
     gone = Actor(11, "TP1", Role.WORKER, 1)
     lost = scene(Actor(10))
-    lost.play(7, lambda _: {"lost_ranks": (gone.exit,)})
+    lost.play(7, lambda _: {"gone": (gone.exit,)})
     assert not lost.looked
-    assert lost.play(20, lambda _: {"lost_ranks": (gone.exit,)}) == Motion.STALLED
+    assert lost.play(20, lambda _: {"gone": (gone.exit,)}) == Motion.STALLED
 
 
 def test_a_rank_lost_while_others_still_load_waits_for_them() -> None:
@@ -283,7 +283,7 @@ def test_a_rank_lost_while_others_still_load_waits_for_them() -> None:
 
     def load(now: Scene) -> dict[str, Any]:
         now.actors[10].disk = int(now.actors[10].disk) + MIB  # type: ignore[arg-type]
-        return {"lost_ranks": (gone.exit,)}
+        return {"gone": (gone.exit,)}
 
     assert lost.play(60, load) == Motion.MOVING
 
@@ -291,7 +291,7 @@ def test_a_rank_lost_while_others_still_load_waits_for_them() -> None:
 def test_a_script_that_failed_at_once_is_no_lost_rank() -> None:
     script = Actor(99, "git")
     compiling = scene(looks=spinning)
-    assert compiling.play(200, lambda now: spin(now) | {"lost_ranks": (script.exit,)}) == Motion.SLOW
+    assert compiling.play(200, lambda now: spin(now) | {"gone": (script.exit,)}) == Motion.SLOW
 
 
 # Healthy starts
@@ -483,7 +483,7 @@ def test_where_requests_cannot_be_counted_silence_says_nothing() -> None:
 def test_a_rank_lost_while_serving_is_a_stall_with_nothing_in_flight() -> None:
     gone = Actor(11, "TP1", Role.WORKER, 1)
     serving = scene()
-    assert serving.play(20, lambda _: {"serving": True, "lost_ranks": (gone.exit,)}) == Motion.STALLED
+    assert serving.play(20, lambda _: {"serving": True, "gone": (gone.exit,)}) == Motion.STALLED
 
 
 def test_health_checks_are_no_progress_of_a_server_that_hangs() -> None:

@@ -123,12 +123,12 @@ class Liveness:
         log: LogActivity = LogActivity(),  # noqa: B008 - frozen
         serving: bool = False,
         in_flight: int | Gap = 0,
-        lost_ranks: Sequence[Exit] = (),
+        gone: Sequence[Exit] = (),
     ) -> Judgement:
         """Judge the server after one more measurement.
 
         While `serving`, silence only counts with requests `in_flight`; where that cannot be seen it does not.
-        `lost_ranks` are all processes so far that have exited without being meant to.
+        `gone` are all processes of the server so far that have ended while its root lives on.
         """
         self._advance(measurement.at)
         self._log_bytes += log.new_bytes
@@ -139,7 +139,7 @@ class Liveness:
         self._serving, self._gaps, self._blind = serving, measurement.gaps, _blind(measurement)
         self._note_expecting(not serving or (isinstance(in_flight, int) and in_flight > 0))
         self._note_signals(self._activity.signals)
-        self._note_states(lost_ranks)
+        self._note_states(gone)
         facts = self._facts()
         self._end_stall(facts)
         self._note_need(facts)
@@ -191,10 +191,10 @@ class Liveness:
             self._progress_at = progress_at
             self._doubts.forget()
 
-    def _note_states(self, lost_ranks: Sequence[Exit]) -> None:
+    def _note_states(self, gone: Sequence[Exit]) -> None:
         stopped = (pid for pid, process in self._activity.processes.items() if process.state == "T")
         self._stopped_since = {pid: self._stopped_since.get(pid, self._now) for pid in stopped}
-        self._losses.see(self._activity.processes.values(), lost_ranks, self._now)
+        self._losses.see(self._activity.processes.values(), gone, self._now)
 
     def _note_need(self, facts: Facts) -> None:
         """Remember the longest silence, unless it was somebody's signal that made it."""

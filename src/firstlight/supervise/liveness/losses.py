@@ -1,8 +1,9 @@
 """Which of the processes that are gone the server will miss. Pure.
 
-A *peer* is missed for certain: a rank, a process with the name of one that lives on (numbers aside), or one that
-crashed or was killed. Anything else that failed may have been a helper; one that failed young was a script
-(`git rev-parse` outside a repository, `nvidia-smi` without a GPU) and does not count at all.
+Compilers and helpers come and go, and who ends with code 0 has done its work, unless it is a rank. A *peer* is missed
+for certain: a rank, a process with the name of one that lives on (numbers aside), or one that crashed or was killed.
+Anything else that failed may have been a helper; one that failed young was a script (`git rev-parse` outside a
+repository, `nvidia-smi` without a GPU) and does not count at all.
 """
 
 import re
@@ -35,13 +36,13 @@ class Losses:
         self._met_at: dict[ProcessId, float] = {}
 
     def see(self, alive: Iterable[ProcessMotion], exits: Sequence[Exit], now: float) -> None:
-        """Take in who lives at `now`, and every exit so far that may be a loss."""
+        """Take in who lives at `now`, and every exit so far but the root's."""
         names = set()
         for process in alive:
             names.add(_numberless(process.name))
             self._met_at.setdefault(process.id, now)
         for exit_ in exits:
-            if exit_.id not in self._judged:
+            if exit_.id not in self._judged and _may_be_missed(exit_):  # how it ended may be known only later
                 self._judged.add(exit_.id)
                 self._judge(exit_, names, now)
         while len(self._met_at) > MET_MAX:
@@ -54,6 +55,14 @@ class Losses:
             self.lost = (*self.lost, exit_)
             self.since = now
             self.peer = self.peer or peer
+
+
+def _may_be_missed(exit_: Exit) -> bool:
+    """A worker or engine however it went; anything else that was killed or failed and is no compiler or helper."""
+    if exit_.role in {Role.WORKER, Role.ENGINE}:
+        return True
+    failed = exit_.signal is not None or (isinstance(exit_.code, int) and exit_.code != 0)
+    return failed and exit_.role not in {Role.COMPILER, Role.HELPER}
 
 
 def _is_rank(exit_: Exit) -> bool:
