@@ -45,8 +45,8 @@ class KvTensors:
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None) -> Tensor:
     """Zeros that take no memory until something is written: straight from the kernel; torch would write them.
 
-    They must be numbers from the start, since a masked position still takes part in a product, and nothing times NaN
-    is NaN. Without huge pages, of which a few positions in every layer would each keep a whole one.
+    They are numbers from the start, since a masked position still takes part in a product (see layers.attend for
+    those that are not). Without huge pages, of which a few positions in every layer would each keep a whole one.
     """
     if device is not None and device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)

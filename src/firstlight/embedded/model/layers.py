@@ -1,6 +1,7 @@
 """The pieces of a Llama layer as functions of tensors.
 
-Shapes are suffixes: T rows, D hidden size, N heads, H head size, R half a head.
+Shapes are suffixes: T rows, D hidden size, N heads, H head size, R half a head; in attention B sequences, K key-value
+heads, C queries of each, S positions.
 """
 
 import math
@@ -43,3 +44,26 @@ def rotate(x_TNH: Tensor, cos_TR: Tensor, sin_TR: Tensor) -> Tensor:
     first, second = x_TNH.chunk(2, dim=-1)
     cos, sin = cos_TR[:, None], sin_TR[:, None]
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def additive(seen_B1CS: Tensor, group: int, dtype: torch.dtype) -> Tensor:
+    """What attention adds to its scores, the rows of `group` heads one after the other."""
+    hidden = torch.zeros(seen_B1CS.shape, dtype=dtype, device=seen_B1CS.device).masked_fill(~seen_B1CS, -torch.inf)
+    return hidden.repeat(1, 1, group, 1)
+
+
+def attend(q_BKCH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, mask_B1CS: Tensor) -> Tensor:
+    """Attention in which what a query does not see does not matter to it, be it a number or not.
+
+    A hidden position still takes part in the products, and nothing times NaN is NaN. So what the overflow of one
+    request left in a page would spoil whoever has that page next.
+    """
+    if q_BKCH.device.type == "cpu":  # elsewhere, nothing may look at a number: see cuda_graphs.py
+        out_BKCH = functional.scaled_dot_product_attention(q_BKCH, k_BKSH, v_BKSH, attn_mask=mask_B1CS)
+        if out_BKCH.isfinite().all():
+            return out_BKCH
+    broken_BKS = ~(k_BKSH.isfinite() & v_BKSH.isfinite()).all(-1)
+    k_BKSH, v_BKSH = (part.masked_fill(broken_BKS[..., None], 0) for part in (k_BKSH, v_BKSH))
+    out_BKCH = functional.scaled_dot_product_attention(q_BKCH, k_BKSH, v_BKSH, attn_mask=mask_B1CS)
+    sees_broken = ((mask_B1CS == 0) & broken_BKS[:, :, None]).any(-1, keepdim=True)
+    return out_BKCH.masked_fill(sees_broken, torch.nan)

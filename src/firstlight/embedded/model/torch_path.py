@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from firstlight.embedded.model.config import ModelConfig
 from firstlight.embedded.model.kv import KvTensors
-from firstlight.embedded.model.layers import rms_norm, rotate
+from firstlight.embedded.model.layers import additive, attend, rms_norm, rotate
 from firstlight.embedded.model.layout import Layout
 from firstlight.embedded.model.passes import Pass
 from firstlight.embedded.model.weights import DecoderWeights, LayerWeights
@@ -52,7 +52,7 @@ class TorchPath:
         dtype = self._weights.dtype
         rotation = self._cos[layout.position_T].to(dtype), self._sin[layout.position_T].to(dtype)
         group = self._heads // self._cache.kv_heads
-        masks = {window: _additive(layout.mask(window), group, dtype) for window in set(self._config.windows)}
+        masks = {window: additive(layout.mask(window), group, dtype) for window in set(self._config.windows)}
         x_TD = self._weights.embedding.rows(tokens_T).to(dtype)
         states: dict[int, Tensor] = {}
         for index, layer in enumerate(self._weights.layers):
@@ -124,15 +124,9 @@ def _attention(q_TNH: Tensor, k_BKSH: Tensor, v_BKSH: Tensor, layout: Layout, ma
     q = padded.view(sequences, rows, shared, -1, size).permute(0, 2, 3, 1, 4)
     group = q.shape[2]
     q = q.reshape(sequences, shared, group * rows, size)
-    out = functional.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=mask)
+    out = attend(q, k_BKSH, v_BKSH, mask)
     out = out.view(sequences, shared, group, rows, size).permute(0, 3, 1, 2, 4)
     return out.reshape(sequences * rows, heads * size)[layout.cell_T]
-
-
-def _additive(seen_B1CS: Tensor, group: int, dtype: torch.dtype) -> Tensor:
-    """What attention adds to its scores, the rows of `group` heads one after the other; made once for all layers."""
-    hidden = torch.zeros(seen_B1CS.shape, dtype=dtype, device=seen_B1CS.device).masked_fill(~seen_B1CS, -torch.inf)
-    return hidden.repeat(1, 1, group, 1)
 
 
 def _biased(x: Tensor, bias: Tensor | None) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from firstlight.embedded.model.layers import rms_norm, rotate
+from firstlight.embedded.model.layers import additive, attend, rms_norm, rotate
 from firstlight.embedded.model.passes import PAGE
 from firstlight.embedded.speculate.eagle_network import Parts, Slots
 
@@ -67,7 +67,7 @@ class TorchNetwork:
         position_B = self._numbers([piece.start for piece in slots])
         seen_BS = torch.arange(k_BKSH.shape[2], device=self._device) <= position_B[:, None]
         q = q_BNH.reshape(len(slots), self._layer.kv_heads, -1, self._layer.head_dim)
-        out = functional.scaled_dot_product_attention(q, k_BKSH, v_BKSH, attn_mask=seen_BS[:, None, None])
+        out = attend(q, k_BKSH, v_BKSH, additive(seen_BS[:, None, None], 1, self._dtype))
         return self._weights.output.product(out.reshape(len(slots), -1))
 
 
