@@ -82,7 +82,7 @@ def test_scores_agree_for_every_scheme(dtype: str, apart: float, folders: tuple[
 def test_the_4_bit_demo_model_speaks_like_the_plain_one(backend: str) -> None:
     """At every place of a text, the probabilities of all words together are apart by less than 0.2.
 
-    It is about 0.1 through torch, whose int4 product rounds scales to bfloat16; another model would be apart by 1 or 2.
+    It is about 0.1 through torch, whose int4 product rounds scales to bfloat16; another model would be apart by 1.
     """
     plain, quantised = ensure_demo_model(), ensure_demo_model(quantised=True)
     tokens = [504, 3575, 282, 4649, 314, 7042, 30, 657, 314, 260, 2240, 282, 4649, 284, 624, 314, 7042, 30]
