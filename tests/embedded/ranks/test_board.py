@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -126,6 +127,17 @@ def test_only_one_process_is_the_first_to_speak(board: Board) -> None:
     assert sorted(claims) == [0, 0, 1]
     assert board.claimed == claims.index(1)
     assert board.claim(board.claimed), "who spoke may speak again"
+
+
+def test_who_may_open_no_more_files_still_speaks(board: Board) -> None:
+    """The limit may be the very thing that went wrong."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limit[1]))
+    try:
+        first, second = board.claim(2), board.claim(0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert (first, second) == (True, False)
 
 
 def test_something_else_is_no_board(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def compiled(source: str) -> jinja2.Template:
 
 def main() -> None:
     name_process("fl-template")
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _allow_no_more(resource.RLIMIT_AS, MEMORY)
+    _allow_no_more(resource.RLIMIT_CORE, 0)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     template = msgspec.json.decode(_receive(source), type=Template)
     signal.setitimer(signal.ITIMER_PROF, COMPILE_CPU_S)
@@ -74,6 +74,13 @@ def main() -> None:
         rendered = _rendered(ready, msgspec.json.decode(raw), template.variables)
         signal.setitimer(signal.ITIMER_PROF, 0)
         _send(sink, rendered)
+
+
+def _allow_no_more(what: int, most: int) -> None:
+    """At most so much of a resource; where less is allowed already, that stays."""
+    _, allowed = resource.getrlimit(what)
+    least = most if allowed == resource.RLIM_INFINITY else min(most, allowed)
+    resource.setrlimit(what, (least, least))
 
 
 def _rendered(template: jinja2.Template, messages: Any, variables: dict[str, str]) -> Rendered:

@@ -18,6 +18,8 @@ from firstlight.embedded.worker.distribution import Floats, candidates, largest
 
 GREEDY_BELOW = 1e-5
 """Temperatures below this are greedy: dividing by them would overflow."""
+SEEDS = 1 << 64
+"""Seeds that differ. Python's random numbers know no negative ones: it takes -1 for 1."""
 
 
 class ScoresNotNumbers(EngineError):
@@ -44,7 +46,7 @@ class SequenceSampler:
         self._sampling = sampling
         self._greedy = sampling.temperature < GREEDY_BELOW
         self._penalised = bool(sampling.presence_penalty or sampling.frequency_penalty)
-        self._random = random.Random(sampling.seed)
+        self._random = random.Random(None if sampling.seed is None else sampling.seed % SEEDS)
         self._penalty_V: Floats | None = None
         self._generated: set[int] = set()
 
