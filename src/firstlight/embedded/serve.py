@@ -83,7 +83,8 @@ def _listen(options: ServeOptions, log: Log) -> socket.socket:
     log.phase_begins("http_bind")
     began = time.monotonic()
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # Named, since asyncio sends small pieces at once (TCP_NODELAY) only where it knows that this is TCP.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((options.host, options.port))
