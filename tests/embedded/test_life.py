@@ -1,5 +1,7 @@
 """How the server starts, stalls, fails and ends: real processes, real signals."""
 
+import contextlib
+import http.client
 import json
 import os
 import select
@@ -7,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +53,7 @@ def test_asked_to_stop_it_stops_at_once_and_leaves_nothing(
     connection, _ = server.stream("/v1/completions", LONG)
     os.kill(server.process.pid, signal.SIGINT)
     assert server.exit_code() == 0
+    server.line("info: asked to stop; all processes of this server have ended")
     connection.close()
     assert not is_alive(server.worker_pid)
     with pytest.raises(ConnectionRefusedError):
@@ -137,6 +141,61 @@ def test_a_folder_that_is_not_there(start: Start, tmp_path: Path) -> None:
     assert f"there is no model folder {tmp_path}/nowhere. Name a folder" in server.line("error:")
 
 
+def test_a_drafter_that_is_not_there_is_said_before_anything_is_loaded(
+    start: Start, tiny_model: Path, tmp_path: Path
+) -> None:
+    server = start(tiny_model, "--drafter", tmp_path / "nowhere")
+    assert server.exit_code() == 2
+    assert f"there is no drafter folder {tmp_path}/nowhere. Name the folder of an EAGLE-3" in server.line("error:")
+    assert server.worker_pid == 0
+
+
+def test_an_address_of_another_machine_has_a_way_out(start: Start, tiny_model: Path) -> None:
+    server = start(tiny_model, "--host", "192.0.2.1")  # RFC 5737: nobody has it
+    assert server.exit_code() == 2
+    said = server.line("error:")
+    assert "cannot listen on 192.0.2.1" in said
+    assert "--host" in said
+
+
+def test_a_cache_that_holds_no_request_is_said_in_tokens(start: Start, tiny_model: Path) -> None:
+    server = start(tiny_model, "--kv-tokens", "20", "--max-model-len", "64")
+    assert "the longest request, 64 tokens, needs" in (said := server.line("error:"))
+    assert "room for 32 tokens only. Set a smaller --max-model-len, or a larger --kv-tokens" in said
+    assert server.exit_code() == 1
+
+
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)], ids=["stderr", "all"])
+def test_started_with_closed_streams_it_serves_and_writes_into_nothing_else(
+    closed: tuple[int, ...], tiny_model: Path, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "firstlight.embedded", "--port", str(port), *ONE_THREAD, str(tiny_model)]
+    closing = "".join(f"os.close({number});" for number in closed)
+    process = subprocess.Popen([sys.executable, "-c", f"import os;{closing}os.execv({command[0]!r}, {command!r})"])
+    try:
+        assert _ready(port)
+        opened = [str(Path(f"/proc/{process.pid}/fd/{number}").readlink()) for number in closed]
+        assert opened == [os.devnull] * len(closed)
+    finally:
+        process.terminate()
+    assert process.wait(60) == 0
+
+
+def _ready(port: int) -> bool:
+    """Whether the server on the port is ready within a minute."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return True
+        time.sleep(0.05)
+    return False
+
+
 def test_weights_cut_short_end_the_server_with_the_reason(
     start: Start, make_model: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -180,3 +239,7 @@ def test_the_command_line_passes_everything_on(tmp_path: Path) -> None:
     wrong = subprocess.run([script, "serve", "--port", "-1"], capture_output=True, text=True, timeout=60, check=False)
     assert wrong.returncode == 2
     assert "-1 is not between 0 and 65535" in wrong.stderr
+    for option, kind in (("--port", "whole number"), ("--stall-after", "number")):
+        command = [script, "serve", option, "soon"]
+        wrong = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert wrong.stderr.endswith(f"argument {option}: 'soon' is not a {kind}\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 from firstlight import __version__
 from firstlight.embedded.errors import EngineError
 from firstlight.embedded.log import Log
+from firstlight.embedded.machine import have_standard_streams
 from firstlight.embedded.options import parse_options
 from firstlight.embedded.serve import serve
 
@@ -15,12 +16,15 @@ TELL_EVERY_S = 1.0
 
 def main(arguments: list[str], prog: str = "python -m firstlight.embedded") -> int:
     """Parse the command line and serve; returns the exit code."""
+    have_standard_streams()
     log = Log("front")
     try:
         options = parse_options(arguments, prog, lambda model: _folder_of(model, log))
     except EngineError as error:
         log.say("error", str(error))
         return 1
+    except KeyboardInterrupt:  # while the demo model is fetched
+        return 0
     return serve(options, __version__)
 
 

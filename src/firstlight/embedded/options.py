@@ -9,6 +9,10 @@ from pathlib import Path
 from firstlight.embedded.model.config import DTYPES
 
 KEY_VARIABLE = "FIRSTLIGHT_API_KEY"
+NGRAM = "ngram"
+"""The drafter that needs no folder."""
+LENGTH_HELP = "longest prompt and answer together, in tokens (default: what the model can, up to 8192)"
+DTYPE_HELP = "number format of the weights in memory (default: the model's own)"
 LEAST_WAIT_S = 2.0
 """Twice what an idle worker leaves between two stamps."""
 
@@ -18,6 +22,8 @@ class ServeOptions:
     """Everything that can be asked of the engine. Zero and empty mean "choose for me"."""
 
     model: Path
+    named: str
+    """The model as it was named on the command line; clients may call it that too."""
     host: str
     port: int
     served_model_name: str
@@ -44,7 +50,8 @@ class ServeOptions:
 def parse_options(arguments: list[str], prog: str, folder_of: Callable[[str], Path]) -> ServeOptions:
     """Read the command line; `folder_of` finds the folder of the model that is named. Exits 2 on wrong usage."""
     values = vars(_parser(prog).parse_args(arguments))
-    values["model"] = folder_of(values["model"])
+    values["named"] = values["model"]
+    values["model"] = folder_of(values["named"])
     values["api_key"] = values["api_key"] or os.environ.get(KEY_VARIABLE, "")
     return ServeOptions(**values)
 
@@ -57,11 +64,11 @@ def _parser(prog: str) -> argparse.ArgumentParser:
     add("--port", type=_port, default=8000, help="port to listen on; 0 takes a free one (default: %(default)s)")
     add("--served-model-name", default="", metavar="NAME", help="name in the API (default: the folder's name)")
     add("--api-key", default="", metavar="KEY", help=f"require this key on /v1/* (default: ${KEY_VARIABLE})")
-    add("--max-model-len", type=_count, default=0, metavar="N", help="longest prompt and answer together, in tokens")
+    add("--max-model-len", type=_count, default=0, metavar="N", help=LENGTH_HELP)
     add("--max-num-seqs", type=_positive, default=16, metavar="N", help="requests at once (default: %(default)s)")
     add("--max-queue", type=_count, default=64, metavar="N", help="requests that may wait (default: %(default)s)")
     add("--max-output-tokens", type=_count, default=0, metavar="N", help="longest answer (default: whatever fits)")
-    add("--dtype", choices=("auto", *DTYPES), default="auto", help="number format of the weights in memory")
+    add("--dtype", choices=("auto", *DTYPES), default="auto", help=DTYPE_HELP)
     add("--threads", type=_count, default=0, metavar="N", help="threads of the model (default: all usable CPUs)")
     add("--tp", type=_positive, default=1, metavar="N", help="ranks that share every layer (default: %(default)s)")
     add(
@@ -69,7 +76,7 @@ def _parser(prog: str) -> argparse.ArgumentParser:
         type=_count,
         default=0,
         metavar="N",
-        help="tokens that the KV cache holds, all requests together",
+        help="tokens that the KV cache holds, all requests together (default: all that fit, in 40 %% of memory)",
     )
     add(
         "--drafter", default="", metavar="PATH", help="EAGLE-3 drafter folder, or 'ngram'; speculation is off without"
@@ -101,7 +108,10 @@ def _parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _number(text: str, least: int, most: int) -> int:
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
     if not least <= value <= most:
         raise argparse.ArgumentTypeError(f"{value} is not between {least} and {most}")
     return value
@@ -124,7 +134,10 @@ def _port(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
     if not LEAST_WAIT_S <= value <= 86400:
         raise argparse.ArgumentTypeError(f"{value:g} is not between {LEAST_WAIT_S:g} and 86400")
     return value

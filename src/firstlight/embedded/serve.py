@@ -11,12 +11,13 @@ import signal
 import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from firstlight.embedded.errors import WrongUsage
 from firstlight.embedded.front.worker_process import PROGRAM, Workers
 from firstlight.embedded.log import Log
 from firstlight.embedded.machine import name_process
-from firstlight.embedded.options import ServeOptions
+from firstlight.embedded.options import NGRAM, ServeOptions
 
 NEEDED = ("torch", "safetensors", "tokenizers", "jinja2", "starlette", "uvicorn")
 BACKLOG = 512
@@ -35,14 +36,17 @@ def serve(options: ServeOptions, version: str, program: Sequence[str] = PROGRAM)
     log.line(f"start version={version} model={options.model}")
     try:
         _check_installed()
-        _check_folder(options)
+        _check_folders(options)
         _allow_connections()
-        return _run(options, _listen(options, log), log, began, program)
+        code = _run(options, _listen(options, log), log, began, program)
     except WrongUsage as error:
         log.say("error", str(error))
         return 2
     except KeyboardInterrupt:
-        return 0
+        code = 0
+    if code == 0:
+        log.say("info", "asked to stop; all processes of this server have ended")
+    return code
 
 
 def _run(options: ServeOptions, listener: socket.socket, log: Log, began: float, program: Sequence[str]) -> int:
@@ -70,11 +74,16 @@ def _check_installed() -> None:
         )
 
 
-def _check_folder(options: ServeOptions) -> None:
+def _check_folders(options: ServeOptions) -> None:
     if not options.model.is_dir():
         raise WrongUsage(
             f"there is no model folder {options.model}",
-            "Name a folder with config.json, model.safetensors and tokenizer.json in it",
+            "Name a folder with config.json, model.safetensors and tokenizer.json in it, or demo, or demo-4bit",
+        )
+    if options.drafter not in {"", NGRAM} and not Path(options.drafter).is_dir():
+        raise WrongUsage(
+            f"there is no drafter folder {options.drafter}",
+            f"Name the folder of an EAGLE-3 drafter with config.json and its weights in it, or {NGRAM}",
         )
 
 
@@ -102,4 +111,7 @@ def _not_bound(options: ServeOptions, error: OSError) -> WrongUsage:
         return WrongUsage(
             f"port {options.port} on {options.host} is taken by another process", "Choose another with --port"
         )
-    return WrongUsage(f"cannot listen on {options.host} port {options.port}: {error.strerror or error}")
+    return WrongUsage(
+        f"cannot listen on {options.host} port {options.port}: {error.strerror or error}",
+        "Name an address of this machine with --host (0.0.0.0 is all of them), and a port from 1024 on with --port",
+    )

@@ -1,7 +1,9 @@
 """The demo model itself, read by another implementation: it speaks, and its tokenizer keeps every text."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +56,14 @@ def test_the_chat_template_brings_its_system_prompt(tokenizer) -> None:
         "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
         "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     )
+
+
+def test_its_short_name_is_good_for_requests_too(folder: Path, start: Callable[..., Any]) -> None:
+    server = start("demo", "--threads", "1").ready()
+    asked = {"model": "demo", "prompt": "The capital of France is", "max_tokens": 1, "temperature": 0}
+    reply = server.ask("/v1/completions", asked).json
+    assert reply["choices"][0]["text"] == " Paris"
+    assert reply["model"] == folder.name
 
 
 def test_kept_as_blocks_it_stands_for_the_same_numbers(folder: Path) -> None:

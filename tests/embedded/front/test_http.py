@@ -240,6 +240,8 @@ def test_paths_and_methods_that_do_not_exist(server: Any) -> None:
     for reply, status in ((server.ask("/v2"), 404), (server.ask("/v1/completions"), 405)):
         assert reply.status == status
         assert reply.error["type"] == "invalid_request_error"
+    assert "there is no /v2 here; there are /v1/models, /v1/completions" in server.ask("/v2").error["message"]
+    assert server.ask("/v1/completions").error["message"] == "/v1/completions does not take GET"
 
 
 def test_metrics_count_tokens(idle: Any) -> None:

@@ -23,6 +23,7 @@ def one_thread_of_torch() -> Iterator[None]:
 @pytest.fixture(scope="session", params=MACHINES)
 def kernels(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> native.Kernels:
     with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("FIRSTLIGHT_CACHE", raising=False)
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("FIRSTLIGHT_KERNELS", raising=False)
         loaded = native.load(request.param)

@@ -15,6 +15,7 @@ DEADLINE_S = 120.0
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("FIRSTLIGHT_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delenv(native.SWITCH, raising=False)
@@ -84,7 +85,12 @@ def test_a_compiler_without_openmp(cache: Path, tmp_path: Path, monkeypatch: pyt
 
 def test_a_damaged_library_is_made_anew(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", str(compiler(tmp_path, 'exec cc "$@" -O0')))
-    path = build.library()
+    told: list[str] = []
+    path = build.library(tell=told.append)
+    assert len(told) == 1
+    assert "compiling the C operations" in told[0]
+    assert build.library(tell=told.append) == path
+    assert len(told) == 1, "only what takes its time is said"
     whole = path.stat().st_size
     path.write_bytes(b"not a library")
     assert isinstance(native.load(), native.Kernels)

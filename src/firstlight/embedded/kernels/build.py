@@ -12,8 +12,10 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from firstlight.embedded.machine import cache_folder
 
 HERE = Path(__file__).parent
 SOURCES = ("ops.c", "linear.c", "attend.c")
@@ -31,11 +33,16 @@ class CompilerRefused(Exception):
     """The first line of what the compiler says."""
 
 
-def library(machine: str = "native") -> Path:
+def silent(_: str) -> None:
+    """Tells nobody."""
+
+
+def library(machine: str = "native", tell: Callable[[str], None] = silent) -> Path:
     """The compiled library, from the cache if it is there.
 
     Args:
         machine: value of the compiler's `-march`.
+        tell: is told before the compiler is started.
 
     Raises:
         BuildFailed: no compiler, it failed or took too long, or no folder can be written to.
@@ -48,6 +55,7 @@ def library(machine: str = "native") -> Path:
     for path in paths:
         if path.exists():
             return path
+    tell(f"compiling the C operations for this processor with {compiler[0]}, once")
     reason = ""
     for path, attempt in zip(paths, attempts, strict=True):
         try:
@@ -101,8 +109,7 @@ def processor_flags() -> str:
 
 def cached(name: str) -> Path:
     """Where a library of this name is, or will be: the user's cache, else a folder of this user's for the day."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    usual = Path(base).expanduser() / "firstlight" / "kernels"
+    usual = cache_folder() / "kernels"
     if (usual / name).exists() or writable(usual):
         return usual / name
     other = Path(tempfile.gettempdir()) / f"firstlight-kernels-{os.getuid()}"

@@ -5,7 +5,7 @@ One run at a time: programs share scratch memory.
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import addressof
 from dataclasses import dataclass
 
@@ -31,16 +31,17 @@ class Unavailable:
     reason: str
 
 
-def load(machine: str = "native") -> "Kernels | Unavailable":
+def load(machine: str = "native", tell: Callable[[str], None] = build.silent) -> "Kernels | Unavailable":
     """Compile or find the library, load it and check that it can multiply. Never raises.
 
     Args:
         machine: value of the compiler's `-march`.
+        tell: is told before the compiler is started, which takes its seconds.
     """
     if os.environ.get(SWITCH, "").lower() in {"off", "0", "no"}:
         return Unavailable(f"{SWITCH}={os.environ[SWITCH]}")
     try:
-        kernels = _opened(machine)
+        kernels = _opened(machine, tell)
         fault = _fault(kernels)
     except build.BuildFailed as error:
         return Unavailable(str(error))
@@ -49,14 +50,14 @@ def load(machine: str = "native") -> "Kernels | Unavailable":
     return Unavailable(fault) if fault else kernels
 
 
-def _opened(machine: str) -> "Kernels":
+def _opened(machine: str, tell: Callable[[str], None]) -> "Kernels":
     """A file in the cache that is no library (the disk was full, the power failed) is made anew."""
-    path = build.library(machine)
+    path = build.library(machine, tell)
     try:
         return Kernels(c.declare(ctypes.CDLL(str(path))))
     except OSError:
         path.unlink(missing_ok=True)
-        return Kernels(c.declare(ctypes.CDLL(str(build.library(machine)))))
+        return Kernels(c.declare(ctypes.CDLL(str(build.library(machine, tell)))))
 
 
 class Kernels:

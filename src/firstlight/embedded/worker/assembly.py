@@ -12,7 +12,8 @@ from firstlight.embedded.errors import ModelNotUsable, WrongUsage
 from firstlight.embedded.log import Silence
 from firstlight.embedded.machine import available_memory, usable_cpus
 from firstlight.embedded.model.checkpoint import open_checkpoint
-from firstlight.embedded.model.config import ModelConfig, read_config
+from firstlight.embedded.model.config import DTYPES, ModelConfig, read_config
+from firstlight.embedded.options import NGRAM
 from firstlight.embedded.worker.plan import Plan
 from firstlight.embedded.worker.progress import Progress
 
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from firstlight.embedded.worker.scheduler import Scheduler
 
 DEFAULT_MAX_MODEL_LEN = 8192
-NGRAM = "ngram"
-"""The drafter that needs no folder."""
 KV_SHARE = 0.4
 """Part of the available memory that the KV cache may take unless --kv-tokens says otherwise."""
 
@@ -68,7 +67,7 @@ def assemble(plan: Plan, progress: Progress | None = None, join: Callable[[], "R
     threads = plan.threads or max(1, usable_cpus() // plan.tp)
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    dtype = getattr(torch, config.dtype if plan.dtype == "auto" else plan.dtype)
+    dtype = getattr(torch, dtype_of(plan.dtype, config))
     ranks = Ranks.alone()
     if join is not None and plan.tp > 1:
         with progress.phase("rendezvous"):
@@ -144,7 +143,7 @@ def _kernels(threads: int, progress: Progress) -> "Kernels | None":
     """The C operations, or torch's instead, which the log says once."""
     from firstlight.embedded.kernels.native import Unavailable, load
 
-    kernels = load()
+    kernels = load(tell=progress.say)
     if isinstance(kernels, Unavailable):
         progress.say(f"decoding goes through torch, more slowly: {kernels.reason}")
         return None
@@ -205,6 +204,13 @@ def _ngram() -> "Drafter":
     return NgramDrafter()
 
 
+def dtype_of(asked: str, config: ModelConfig) -> str:
+    """The name of the weights' number format. Raises WrongUsage."""
+    if asked not in {"auto", *DTYPES}:
+        raise WrongUsage(f"the engine does not compute in {asked}", f"Ask for {', '.join(DTYPES)} or auto")
+    return config.dtype if asked == "auto" else asked
+
+
 def positions_of(asked: int, config: ModelConfig) -> int:
     """How long prompt and answer may be together. Raises WrongUsage."""
     if asked > config.max_positions:
@@ -225,8 +231,8 @@ def kv_pages(plan: Plan, positions: int, page_bytes: int) -> int:
     pages = -(-plan.kv_tokens // PAGE) if plan.kv_tokens else min(one * plan.max_num_seqs, share)
     if pages < one:
         raise WrongUsage(
-            f"a request of {positions} tokens needs {one * page_bytes >> 20} MiB of KV cache, "
-            f"and only {pages * page_bytes >> 20} MiB would be there",
+            f"the longest request, {positions} tokens, needs {one * page_bytes >> 20} MiB of KV cache, "
+            f"and there would be room for {pages * PAGE} tokens only",
             "Set a smaller --max-model-len, or a larger --kv-tokens",
         )
     if pages * page_bytes > available:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from firstlight.embedded.errors import EngineError
+from firstlight.embedded.errors import EngineError, WrongUsage
 from firstlight.embedded.messages import Output, Sampling, Submit
 from firstlight.embedded.worker.assembly import assemble, scheduler_of
 from firstlight.embedded.worker.plan import Plan
@@ -34,6 +34,8 @@ class Engine:
 
     def __init__(self, plan: Plan) -> None:
         """Load the model. Raises ModelNotUsable, WrongUsage."""
+        if plan.tp != 1:
+            raise WrongUsage(f"this engine is one process, not {plan.tp} ranks", "Serve it with --tp instead")
         assembled = assemble(plan)
         self.config = assembled.config
         self._scheduler = scheduler_of(plan, assembled, assembled.runner.run)
@@ -48,7 +50,12 @@ class Engine:
         stop_tokens: Iterable[int] = (),
         taps: tuple[int, ...] = (),
     ) -> list[Answer]:
-        """One answer a prompt, in order. `taps` are numbers of states (see worker/taps.py). Raises EngineError."""
+        """One answer a prompt, in order. `taps` are numbers of states (see worker/taps.py).
+
+        Raises EngineError; what was asked with it is forgotten, and the engine can be asked again.
+        """
+        prompts = list(prompts)
+        self._check(prompts, taps)
         answers: dict[int, Answer] = {}
         records: dict[int, TapRecord] = {}
         for prompt in prompts:
@@ -67,13 +74,28 @@ class Engine:
                 ),
                 taps=record,
             )
+        try:
+            self._run(answers)
+        finally:
+            for number in answers:
+                self._scheduler.cancel(number)
+        for number, record in records.items():
+            answers[number].states = record.whole()
+        return list(answers.values())
+
+    def _run(self, answers: dict[int, Answer]) -> None:
         while self._scheduler.busy:
             self._scheduler.admit()
             for output in self._scheduler.step():
                 _take(answers[output.request], output)
-        for number, record in records.items():
-            answers[number].states = record.whole()
-        return list(answers.values())
+
+    def _check(self, prompts: list[list[int]], taps: tuple[int, ...]) -> None:
+        """What the server's front checks before a worker sees it. Raises EngineError."""
+        vocabulary, last = self.config.vocab_size, self.config.layers + 1
+        if wrong := [token for prompt in prompts for token in prompt if not 0 <= token < vocabulary]:
+            raise EngineError(f"token {wrong[0]} of a prompt is not in the vocabulary of {vocabulary}")
+        if outside := [state for state in taps if not 0 <= state <= last]:
+            raise EngineError(f"there is no state {outside[0]} to tap; this model has states 0 to {last}")
 
 
 def _take(answer: Answer, output: Output) -> None:
