@@ -21,6 +21,7 @@ START_DEADLINE_S = 60.0
 RENDER_DEADLINE_S = 20.0
 """Time of the clock for what may use two seconds of a CPU: others may be busy too."""
 TURN_DEADLINE_S = 60.0
+LEAVE_S = 0.3
 KILL_DEADLINE_S = 1.0
 MOST_AT_ONCE = 3
 PROGRAM = (sys.executable, "-m", "firstlight.embedded.front.template_process")
@@ -56,10 +57,27 @@ class Renderer:
         async with asyncio.timeout(deadline_s):
             return await self._exchange(msgspec.json.encode(question))
 
+    @property
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
     def end(self) -> None:
+        """One that waits for a question ends by itself once nobody can ask; one that loops has to be killed."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._close()
+
+    def kill(self) -> None:
         self._process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_DEADLINE_S)
+        self._close()
+
+    def _close(self) -> None:
         if self._streams is None:
             self._socket.close()
         else:
@@ -114,7 +132,7 @@ class ChatTemplate:
             renderer.end()
 
     async def _rendered(self, messages: Chat) -> Rendered:
-        renderer = self._idle.pop() if self._idle else await self._another()
+        renderer = self._one_that_waits() or await self._another()
         try:
             rendered = await renderer.ask(messages, RENDER_DEADLINE_S)
         except (TimeoutError, EOFError, OSError, EngineError):
@@ -127,11 +145,20 @@ class ChatTemplate:
         self._idle.append(renderer)
         return rendered
 
+    def _one_that_waits(self) -> Renderer | None:
+        """Those that somebody else ended meanwhile are nobody's fault, and are passed over."""
+        while self._idle:
+            renderer = self._idle.pop()
+            if renderer.lives:
+                return renderer
+            self._drop(renderer)
+        return None
+
     async def _another(self) -> Renderer:
         renderer = await Renderer.start(self._template)
         self._all.append(renderer)
         return renderer
 
     def _drop(self, renderer: Renderer) -> None:
-        renderer.end()
+        renderer.kill()
         self._all.remove(renderer)
