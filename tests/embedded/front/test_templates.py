@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import socket
+import subprocess
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,8 +12,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from firstlight.embedded.channel import HEADER
 from firstlight.embedded.errors import ModelNotUsable, RequestRefused
-from firstlight.embedded.front import template_process
+from firstlight.embedded.front import template_process, templates
 from firstlight.embedded.front.templates import ChatTemplate
 from firstlight.embedded.front.text import load_text
 
@@ -157,6 +160,19 @@ def _children() -> list[int]:
         if comm == "fl-template" and int(rest.split()[1]) == os.getpid():
             found.append(int(stat.parent.name))
     return found
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["before", "while"])
+def test_left_alone_it_ends_without_a_word(asked: bool) -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = subprocess.Popen(templates.PROGRAM, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+    with ours:
+        if asked:
+            body = b'{"source": "x", "variables": {}}'
+            ours.sendall(HEADER.pack(len(body)) + body)
+    assert process.communicate(timeout=60)[1] == b""
+    assert process.returncode == 0
 
 
 def test_nothing_is_left_of_it() -> None:

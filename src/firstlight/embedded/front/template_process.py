@@ -10,6 +10,7 @@ conversations (lists of messages); each is answered by a `Rendered`.
 
 import datetime
 import json
+import os
 import resource
 import signal
 import sys
@@ -60,7 +61,10 @@ def main() -> None:
     _allow_no_more(resource.RLIMIT_AS, MEMORY)
     _allow_no_more(resource.RLIMIT_CORE, 0)
     source, sink = sys.stdin.buffer, sys.stdout.buffer
-    template = msgspec.json.decode(_receive(source), type=Template)
+    first = _receive(source)
+    if not first:
+        return
+    template = msgspec.json.decode(first, type=Template)
     signal.setitimer(signal.ITIMER_PROF, COMPILE_CPU_S)
     try:
         ready = compiled(template.source)
@@ -123,4 +127,7 @@ def _strftime_now(form: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except BrokenPipeError:  # the front has gone, and an orderly exit would try to write once more
+        os._exit(0)
