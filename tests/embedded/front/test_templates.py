@@ -166,7 +166,9 @@ def _children() -> list[int]:
 def test_left_alone_it_ends_without_a_word(asked: bool) -> None:
     ours, theirs = socket.socketpair()
     with theirs:
-        process = subprocess.Popen(templates.PROGRAM, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            templates.PROGRAM, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE
+        )
     with ours:
         if asked:
             body = b'{"source": "x", "variables": {}}'
