@@ -91,10 +91,36 @@ def test_a_damaged_library_is_made_anew(cache: Path, tmp_path: Path, monkeypatch
     assert "compiling the C operations" in told[0]
     assert build.library(tell=told.append) == path
     assert len(told) == 1, "only what takes its time is said"
-    whole = path.stat().st_size
-    path.write_bytes(b"not a library")
+    whole = path.read_bytes()
+    for content in (b"not a library", b"", whole[: len(whole) // 2], whole[:-100], b"\0" * len(whole)):
+        path.unlink()  # what is loaded must not change
+        path.write_bytes(content)
+        assert isinstance(native.load(), native.Kernels)
+        assert path.read_bytes() == whole
+
+
+def test_what_is_no_file_is_replaced(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would ever write into a pipe, so it must not be opened to be read."""
+    monkeypatch.setenv("CC", str(compiler(tmp_path, 'exec cc "$@" -O0')))
+    path = build.library()
+    path.unlink()
+    os.mkfifo(path)
     assert isinstance(native.load(), native.Kernels)
-    assert path.stat().st_size == whole
+    assert build.library() == path
+    assert path.is_file()
+
+
+def test_a_compiler_that_makes_nothing(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "true")
+    loaded = native.load()
+    assert isinstance(loaded, native.Unavailable)
+    assert loaded.reason.endswith("true failed: it made no library")
+    assert not list(cache.iterdir())
+
+
+def test_a_compiler_that_cannot_be_understood(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", 'gcc "')
+    assert native.load() == native.Unavailable("$CC cannot be understood: No closing quotation")
 
 
 def test_a_cache_that_cannot_be_written(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

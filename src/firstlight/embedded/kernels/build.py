@@ -1,7 +1,8 @@
 """Turns the C sources beside this file into a shared library, once for each machine, compiler and version of them.
 
 The library is named by everything that it depends on, so a stale or foreign one is never loaded: a processor without
-an instruction that it uses would end the process, and no check after loading could catch that.
+an instruction that it uses would end the process, and no check after loading could catch that. For the same reason it
+ends with a digest of itself: a file cut short (the disk was full, the power failed) would end whoever loads it.
 """
 
 import hashlib
@@ -53,7 +54,7 @@ def library(machine: str = "native", tell: Callable[[str], None] = silent) -> Pa
     attempts = ((f"-march={machine}", "-fopenmp"), (f"-march={machine}",), ())
     paths = [cached(name_of([*compiler, version, *OPTIONS, *attempt])) for attempt in attempts]
     for path in paths:
-        if path.exists():
+        if sealed(path):
             return path
     tell(f"compiling the C operations for this processor with {compiler[0]}, once")
     reason = ""
@@ -67,7 +68,10 @@ def library(machine: str = "native", tell: Callable[[str], None] = silent) -> Pa
 
 def find_compiler() -> list[str]:
     """The words of `$CC` if it is set, else gcc or cc. The sources use GCC's vectors, of which clang knows a part."""
-    chosen = shlex.split(os.environ.get("CC", ""))
+    try:
+        chosen = shlex.split(os.environ.get("CC", ""))
+    except ValueError as error:
+        raise BuildFailed(f"$CC cannot be understood: {error}") from error
     for words in [chosen] if chosen else [["gcc"], ["cc"]]:
         found = shutil.which(words[0])
         if found:
@@ -140,8 +144,26 @@ def compiled(command: Sequence[str], path: Path) -> Path:
         code = run_compiler([*command, *sources, "-o", str(made), "-lm"], errors)
         if code != 0:
             raise CompilerRefused(first_line(errors.read_text(errors="replace")) or f"exit status {code}")
+        seal(made)
         made.replace(path)
     return path
+
+
+def seal(made: Path) -> None:
+    """Write a digest of a new library behind it, where no loader looks. Raises CompilerRefused if there is none."""
+    if not made.is_file():
+        raise CompilerRefused("it made no library")
+    with made.open("r+b") as file:
+        file.write(hashlib.sha256(file.read()).digest())
+
+
+def sealed(path: Path) -> bool:
+    """Whether a library is there, whole as it was made."""
+    if not path.is_file():
+        return False
+    content = path.read_bytes()
+    end = len(content) - hashlib.sha256().digest_size
+    return end > 0 and hashlib.sha256(content[:end]).digest() == content[end:]
 
 
 def run_compiler(command: Sequence[str], errors: Path) -> int:

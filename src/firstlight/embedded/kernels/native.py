@@ -41,23 +41,13 @@ def load(machine: str = "native", tell: Callable[[str], None] = build.silent) ->
     if os.environ.get(SWITCH, "").lower() in {"off", "0", "no"}:
         return Unavailable(f"{SWITCH}={os.environ[SWITCH]}")
     try:
-        kernels = _opened(machine, tell)
+        kernels = Kernels(c.declare(ctypes.CDLL(str(build.library(machine, tell)))))
         fault = _fault(kernels)
     except build.BuildFailed as error:
         return Unavailable(str(error))
     except (OSError, AttributeError) as error:
         return Unavailable(f"the compiled library cannot be loaded: {error}")
     return Unavailable(fault) if fault else kernels
-
-
-def _opened(machine: str, tell: Callable[[str], None]) -> "Kernels":
-    """A file in the cache that is no library (the disk was full, the power failed) is made anew."""
-    path = build.library(machine, tell)
-    try:
-        return Kernels(c.declare(ctypes.CDLL(str(path))))
-    except OSError:
-        path.unlink(missing_ok=True)
-        return Kernels(c.declare(ctypes.CDLL(str(build.library(machine, tell)))))
 
 
 class Kernels:
