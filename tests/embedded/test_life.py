@@ -135,6 +135,21 @@ def test_a_taken_port_is_one_clear_line(start: Start, tiny_model: Path) -> None:
     assert f"port {port} on 127.0.0.1 is taken" in server.line("error:")
 
 
+def test_workers_that_cannot_be_started_are_one_clear_line(tiny_model: Path) -> None:
+    """As at a limit of files or processes; here, since root has no such limits, the program is missing."""
+    script = (
+        "import sys; from pathlib import Path; from firstlight.embedded import options, serve;"
+        "asked = options.parse_options(['--port', '0', sys.argv[1]], 'test', Path);"
+        "sys.exit(serve.serve(asked, 'test', ['/nowhere/worker']))"
+    )
+    program = [sys.executable, "-c", script, tiny_model]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    (said,) = (line for line in done.stderr.splitlines() if "error:" in line)
+    assert "the workers could not be started: [Errno 2]" in said
+    assert "Traceback" not in done.stderr
+
+
 def test_a_folder_that_is_not_there(start: Start, tmp_path: Path) -> None:
     server = start(tmp_path / "nowhere")
     assert server.exit_code() == 2

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from firstlight.embedded.errors import WrongUsage
+from firstlight.embedded.errors import EngineError, WrongUsage
 from firstlight.embedded.front.worker_process import PROGRAM, Workers
 from firstlight.embedded.log import Log
 from firstlight.embedded.machine import name_process
@@ -42,6 +42,9 @@ def serve(options: ServeOptions, version: str, program: Sequence[str] = PROGRAM)
     except WrongUsage as error:
         log.say("error", str(error))
         return 2
+    except EngineError as error:
+        log.say("error", str(error))
+        return 1
     except KeyboardInterrupt:
         code = 0
     if code == 0:
@@ -50,13 +53,23 @@ def serve(options: ServeOptions, version: str, program: Sequence[str] = PROGRAM)
 
 
 def _run(options: ServeOptions, listener: socket.socket, log: Log, began: float, program: Sequence[str]) -> int:
-    workers = Workers(options, program)
+    workers = _workers(options, program)
     try:
         from firstlight.embedded.front import run as front
 
         return front.run(options, listener, workers, log, began)
     finally:
         workers.end()
+
+
+def _workers(options: ServeOptions, program: Sequence[str]) -> Workers:
+    try:
+        return Workers(options, program)
+    except OSError as error:
+        raise EngineError(
+            f"the workers could not be started: {error}",
+            "The system, or a limit of this user, allows no more files, processes or memory (see ulimit -a)",
+        ) from error
 
 
 def _allow_connections() -> None:
