@@ -79,7 +79,7 @@ HEALTHY = (
 FULL_LENGTH = (
     Scenario("trickle_load", ("--seconds", "120"), ONCE, wait_s=400),
     Scenario("slow_download", ("--seconds", "120"), ONCE, wait_s=400),
-    Scenario("compile_child", ("--seconds", "120"), ONCE, burns=True, wait_s=400),
+    Scenario("compile_child", ("--seconds", "120"), ONCE, burns=True, wait_s=550),
     Scenario("compile_inside", ("--seconds", "120"), ONCE, burns=True, wait_s=400),
     Scenario("silent_compute", ("--seconds", "90"), ONCE, burns=True, wait_s=400),
 )
