@@ -242,3 +242,12 @@ def server_class() -> type[Server]:
 @pytest.fixture(scope="session")
 def is_alive() -> Callable[[int], bool]:
     return alive
+
+
+@pytest.fixture(params=["kernels", "torch"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """With the C operations and without them."""
+    name = str(request.param)
+    if name == "torch":
+        monkeypatch.setenv("FIRSTLIGHT_KERNELS", "off")
+    return name

@@ -12,6 +12,7 @@ from gguf.quants import dequantize, quantize
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from tests.embedded.demo_model.matrices import matrices
 from tokenizers import Tokenizer
 
 from firstlight.embedded.demo.gguf_convert import ConversionError, as_bfloat16, convert, rows_as_halves
@@ -57,16 +58,9 @@ def test_blocks_that_are_kept_stand_for_the_numbers_of_the_file(tiny_blocks, tmp
         kind = gguf.GGMLQuantizationType.Q8_0 if "embed" in modules[0] else gguf.GGMLQuantizationType.Q4_1
         return torch.from_numpy(np.concatenate([dequantize(quantize(part, kind), kind) for part in numbers]))
 
-    for index, layer in enumerate(weights.layers):
-        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
-        for weight, modules in (
-            (layer.qkv, [f"{attention}.{name}_proj" for name in "qkv"]),
-            (layer.output, [f"{attention}.o_proj"]),
-            (layer.gate_up, [f"{mlp}.gate_proj", f"{mlp}.up_proj"]),
-            (layer.down, [f"{mlp}.down_proj"]),
-        ):
-            assert isinstance(weight, Quantised)
-            assert torch.equal(weight.dequantised(torch.float32), expected(*modules)), modules
+    for weight, modules in matrices(weights):
+        assert isinstance(weight, Quantised)
+        assert torch.equal(weight.dequantised(torch.float32), expected(*modules)), modules
     assert isinstance(weights.head, Quantised)
     assert torch.equal(weights.head.dequantised(torch.float32), expected("model.embed_tokens"))
     assert torch.equal(weights.norm, torch.from_numpy(tiny_blocks.weights["model.norm.weight"]))

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from tests.embedded.demo_model.matrices import matrices
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -73,17 +74,10 @@ def test_kept_as_blocks_it_stands_for_the_same_numbers(folder: Path) -> None:
     checkpoint = open_checkpoint(blocks, config)
     weights = load_weights(config, checkpoint, torch.bfloat16, count=lambda done, total, unit: None, native=True)
     plain = load_file(folder / "model.safetensors")
-    for index, layer in enumerate(weights.layers):
-        attention, mlp = f"model.layers.{index}.self_attn", f"model.layers.{index}.mlp"
-        for weight, modules in (
-            (layer.qkv, [f"{attention}.{name}_proj" for name in "qkv"]),
-            (layer.output, [f"{attention}.o_proj"]),
-            (layer.gate_up, [f"{mlp}.gate_proj", f"{mlp}.up_proj"]),
-            (layer.down, [f"{mlp}.down_proj"]),
-        ):
-            assert isinstance(weight, Quantised)
-            stacked = torch.cat([plain[f"{module}.weight"] for module in modules])
-            assert torch.equal(weight.dequantised(torch.bfloat16), stacked), modules
+    for weight, modules in matrices(weights):
+        assert isinstance(weight, Quantised)
+        stacked = torch.cat([plain[f"{module}.weight"] for module in modules])
+        assert torch.equal(weight.dequantised(torch.bfloat16), stacked), modules
     assert torch.equal(weights.norm, plain["model.norm.weight"])
     ids = torch.tensor([0, 504, 49151])
     assert torch.equal(weights.embedding.rows(ids).bfloat16(), plain["model.embed_tokens.weight"][ids])

@@ -1,9 +1,7 @@
 """The padding of decode passes for CUDA graphs, on the CPU: padded or not, a pass gives the same."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import torch
 
 from firstlight.embedded.model.checkpoint import open_checkpoint
@@ -16,14 +14,6 @@ from firstlight.embedded.model.torch_path import TorchPath
 from firstlight.embedded.model.weights import load_weights
 
 PAGES = 12
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def path_on(folder: Path) -> TorchPath:

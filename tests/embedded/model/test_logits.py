@@ -1,17 +1,16 @@
 """The engine's scores and states against those of transformers, on tiny random checkpoints of every family."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.embedded.model.running import loaded, run
 from transformers import AutoModelForCausalLM
 
 from firstlight.embedded.demo.demo_model import ensure_demo_model
-from firstlight.embedded.model.passes import PAGE, Pass, Result, Span
-from firstlight.embedded.worker.assembly import Assembled, assemble
-from firstlight.embedded.worker.plan import Plan
+from firstlight.embedded.model.passes import PAGE, Pass, Span
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -43,50 +42,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen3": QWEN3,
     "qwen3, untied": QWEN3 | {"tie_word_embeddings": False},
 }
-BACKENDS = ["kernels", "torch"]
-
-
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name = str(request.param)
-    if name == "torch":
-        monkeypatch.setenv("FIRSTLIGHT_KERNELS", "off")
-    return name
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Two threads that wait for each other on busy cores take many times as long."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def loaded(folder: Path, dtype: str = "float32", **plan: Any) -> Assembled:
-    return assemble(Plan(model=folder, dtype=dtype, threads=1, max_model_len=512, max_num_seqs=2, **plan))
-
-
-def run(engine: Assembled, tokens: list[int], pieces: list[int], tapped: tuple[int, ...] = ()) -> Result:
-    """Scores after every token and tapped states, the tokens run through in pieces of the given sizes.
-
-    The pages are out of order on purpose.
-    """
-    pages = list(reversed(range(1, 2 + len(tokens) // PAGE)))
-    results, start = [], 0
-    for size in pieces:
-        work = Pass(
-            number=start,
-            kind="prefill" if size > 4 else "decode",
-            tokens=tokens[start : start + size],
-            spans=[Span(start, size, pages)],
-            wanted=list(range(size)),
-            tapped=list(tapped),
-        )
-        result = engine.runner.run(work)
-        results.append(Result(result.logits.clone(), result.states))
-        start += size
-    states = {state: torch.cat([result.states[state] for result in results]) for state in tapped}
-    return Result(torch.cat([result.logits for result in results]), states)
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())

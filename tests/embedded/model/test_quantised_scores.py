@@ -6,12 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from tests.embedded.model.running import loaded, run
 from transformers import AutoModelForCausalLM
 
 from firstlight.embedded.demo.demo_model import ensure_demo_model
-from firstlight.embedded.model.passes import PAGE, Pass, Span
-from firstlight.embedded.worker.assembly import assemble
-from firstlight.embedded.worker.plan import Plan
 
 SCHEMES: dict[str, tuple[int, bool | None]] = {
     "32, symmetric": (32, True),
@@ -25,32 +23,6 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"hidden_size": 128, "intermediate_size": 384},
     "qwen2, untied": QWEN2 | {"hidden_size": 128, "intermediate_size": 256, "tie_word_embeddings": False},
 }
-
-
-@pytest.fixture(params=["kernels", "torch"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    name = str(request.param)
-    if name == "torch":
-        monkeypatch.setenv("FIRSTLIGHT_KERNELS", "off")
-    return name
-
-
-def scores(folder: Path, dtype: str, tokens: list[int], pieces: list[int]) -> torch.Tensor:
-    """Scores after every token (T, V), the tokens run through in pieces of the given sizes."""
-    engine = assemble(Plan(model=folder, dtype=dtype, threads=1, max_model_len=512, max_num_seqs=1))
-    pages = list(range(1 + len(tokens) // PAGE))
-    found, start = [], 0
-    for size in pieces:
-        work = Pass(
-            number=start,
-            kind="prefill" if size > 4 else "decode",
-            tokens=tokens[start : start + size],
-            spans=[Span(start, size, pages)],
-            wanted=list(range(size)),
-        )
-        found.append(engine.runner.run(work).logits.clone())
-        start += size
-    return torch.cat(found)
 
 
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES.keys())
@@ -74,7 +46,7 @@ def test_scores_agree_for_every_scheme(dtype: str, apart: float, folders: tuple[
     quantised, plain = folders
     tokens = torch.randint(0, 300, (60,), generator=torch.Generator().manual_seed(1)).tolist()
     expected = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32)(torch.tensor([tokens])).logits[0]
-    found = scores(quantised, dtype, tokens, [40, 1, 1, 4, 14])
+    found = run(loaded(quantised, dtype), tokens, [40, 1, 1, 4, 14]).logits
     assert float((found - expected).norm() / expected.norm()) < apart
 
 
@@ -87,6 +59,6 @@ def test_the_4_bit_demo_model_speaks_like_the_plain_one(backend: str) -> None:
     plain, quantised = ensure_demo_model(), ensure_demo_model(quantised=True)
     tokens = [504, 3575, 282, 4649, 314, 7042, 30, 657, 314, 260, 2240, 282, 4649, 284, 624, 314, 7042, 30]
     reference = AutoModelForCausalLM.from_pretrained(plain, dtype=torch.float32)(torch.tensor([tokens])).logits[0]
-    found = scores(quantised, "bfloat16", tokens, [10, 1, 1, 6])
+    found = run(loaded(quantised, "bfloat16"), tokens, [10, 1, 1, 6]).logits
     apart = (found.log_softmax(-1).exp() - reference.log_softmax(-1).exp()).abs().sum(-1)
     assert float(apart.max()) < 0.2, backend

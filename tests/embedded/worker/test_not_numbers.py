@@ -25,13 +25,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["kernels", "torch"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "torch":
-        monkeypatch.setenv("FIRSTLIGHT_KERNELS", "off")
-    return str(request.param)
-
-
 @pytest.fixture
 def model(make_model: Callable[..., Path], tmp_path: Path) -> Path:
     folder = make_model(tmp_path / "model", tie_word_embeddings=False)

@@ -5,6 +5,7 @@ threads can share a large matrix. Nothing larger than a piece exists twice, but 
 weights, which is made of whole matrices.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -118,13 +119,10 @@ class QuantisedPart:
 
 
 @dataclass(frozen=True)
-class FillKernels:
-    """4-bit or 8-bit weights in the layout of the C kernels; the places are those of `linear.Quantised`."""
+class _ByPiece(ABC):
+    """Quantised weights that are filled in piece by piece."""
 
     part: QuantisedPart
-    packed: Tensor
-    scale: Tensor
-    minimum: Tensor | None
 
     @property
     def cuts(self) -> Sequence[Cut]:
@@ -133,6 +131,18 @@ class FillKernels:
     def jobs(self) -> Iterator[Job]:
         for piece, rows in self.part.pieces():
             yield partial(self._fill, piece=piece, rows=rows)
+
+    @abstractmethod
+    def _fill(self, reader: Reader, piece: QuantisedPart, rows: slice) -> None: ...
+
+
+@dataclass(frozen=True)
+class FillKernels(_ByPiece):
+    """4-bit or 8-bit weights in the layout of the C kernels; the places are those of `linear.Quantised`."""
+
+    packed: Tensor
+    scale: Tensor
+    minimum: Tensor | None
 
     def _fill(self, reader: Reader, piece: QuantisedPart, rows: slice) -> None:
         scale, minimum = piece.scales(reader)
@@ -147,19 +157,10 @@ class FillKernels:
 
 
 @dataclass(frozen=True)
-class FillNumbers:
+class FillNumbers(_ByPiece):
     """Quantised weights turned to plain numbers, where nothing can compute with them as they are."""
 
-    part: QuantisedPart
     place: Tensor
-
-    @property
-    def cuts(self) -> Sequence[Cut]:
-        return self.part.cuts
-
-    def jobs(self) -> Iterator[Job]:
-        for piece, rows in self.part.pieces():
-            yield partial(self._fill, piece=piece, rows=rows)
 
     def _fill(self, reader: Reader, piece: QuantisedPart, rows: slice) -> None:
         self.place[rows] = piece.numbers(reader)

@@ -30,16 +30,16 @@ class Buffers:
 
     def __init__(self, config: ModelConfig, weights: DecoderWeights) -> None:
         layer = weights.layers[0]
-        self.x = _rows(config.hidden_size)
-        self.delta = _rows(config.hidden_size)
-        self.normed = _rows(config.hidden_size)
-        self.qkv = _rows(layer.qkv.shape[0])
-        self.attended = _rows(layer.output.shape[1])
-        self.gate_up = _rows(layer.gate_up.shape[0])
-        self.inner = _rows(layer.down.shape[1])
-        self.last = _rows(config.hidden_size)
-        self.picked = _rows(config.hidden_size)
-        self.scores = _rows(weights.head.shape[0])
+        self.x = buffer(config.hidden_size)
+        self.delta = buffer(config.hidden_size)
+        self.normed = buffer(config.hidden_size)
+        self.qkv = buffer(layer.qkv.shape[0])
+        self.attended = buffer(layer.output.shape[1])
+        self.gate_up = buffer(layer.gate_up.shape[0])
+        self.inner = buffer(layer.down.shape[1])
+        self.last = buffer(config.hidden_size)
+        self.picked = buffer(config.hidden_size)
+        self.scores = buffer(weights.head.shape[0])
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class NativePath:
     def _stretches_for(self, tapped: tuple[int, ...]) -> list[Stretch]:
         if tapped not in self._stretches:
             for state in tapped:
-                self._states.setdefault(state, _rows(self._config.hidden_size))
+                self._states.setdefault(state, buffer(self._config.hidden_size))
             self._stretches[tapped] = self._build(tapped)
         return self._stretches[tapped]
 
@@ -160,7 +160,8 @@ def for_kernels(weight: Weight) -> Dense | Quantised:
     return weight
 
 
-def _rows(width: int) -> Tensor:
+def buffer(width: int) -> Tensor:
+    """Room for the numbers of one operation on each row."""
     return torch.zeros(MOST_ROWS, width)
 
 

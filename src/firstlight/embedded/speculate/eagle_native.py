@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 
 from firstlight.embedded.kernels.native import Kernels, Program
-from firstlight.embedded.model.native_path import for_kernels
+from firstlight.embedded.model.native_path import MOST_ROWS, buffer, for_kernels
 from firstlight.embedded.speculate.eagle_network import Parts, Slots
-
-MOST_ROWS = 64
-"""Rows of one run: the buffers have so many."""
 
 
 class NativeNetwork:
@@ -23,11 +20,11 @@ class NativeNetwork:
         self._parts = parts
         self._kernels = kernels
         hidden, weights = parts.layer.hidden_size, parts.weights
-        self._features = _rows(weights.fuse.shape[1])
-        self._state, self._token = _rows(hidden), _rows(hidden)
-        self._both = _rows(2 * hidden)
-        self._qkv = _rows(weights.qkv.shape[0])
-        self._scores = _rows(parts.head.shape[0])
+        self._features = buffer(weights.fuse.shape[1])
+        self._state, self._token = buffer(hidden), buffer(hidden)
+        self._both = buffer(2 * hidden)
+        self._qkv = buffer(weights.qkv.shape[0])
+        self._scores = buffer(parts.head.shape[0])
         self._learning, self._guessing = kernels.program(), kernels.program()
         self._learning.linear(weights.fuse, self._features, self._state)
         self._add_heads(self._learning)
@@ -68,8 +65,12 @@ class NativeNetwork:
     def _add_rest(self, program: Program) -> None:
         """Attention, MLP and scores; the state is replaced by the next one."""
         parts, weights, layer = self._parts, self._parts.weights, self._parts.layer
-        attended, delta, normed = _rows(weights.output.shape[1]), _rows(layer.hidden_size), _rows(layer.hidden_size)
-        gate_up, inner = _rows(weights.gate_up.shape[0]), _rows(weights.down.shape[1])
+        attended, delta, normed = (
+            buffer(weights.output.shape[1]),
+            buffer(layer.hidden_size),
+            buffer(layer.hidden_size),
+        )
+        gate_up, inner = buffer(weights.gate_up.shape[0]), buffer(weights.down.shape[1])
         keys, values = parts.cache.keys[0], parts.cache.values[0]
         program.attend(self._qkv, keys, values, attended, 0, layer.head_dim**-0.5)
         program.linear(weights.output, attended, delta)
@@ -95,7 +96,3 @@ def _blocks(slots: Sequence[Slots]) -> list[list[Slots]]:
             blocks[-1].append(piece.part(first, first + taken))
             first, room = first + taken, room - taken
     return blocks
-
-
-def _rows(width: int) -> Tensor:
-    return torch.zeros(MOST_ROWS, width)
