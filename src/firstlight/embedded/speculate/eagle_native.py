@@ -65,11 +65,8 @@ class NativeNetwork:
     def _add_rest(self, program: Program) -> None:
         """Attention, MLP and scores; the state is replaced by the next one."""
         parts, weights, layer = self._parts, self._parts.weights, self._parts.layer
-        attended, delta, normed = (
-            buffer(weights.output.shape[1]),
-            buffer(layer.hidden_size),
-            buffer(layer.hidden_size),
-        )
+        attended = buffer(weights.output.shape[1])
+        delta, normed = buffer(layer.hidden_size), buffer(layer.hidden_size)
         gate_up, inner = buffer(weights.gate_up.shape[0]), buffer(weights.down.shape[1])
         keys, values = parts.cache.keys[0], parts.cache.values[0]
         program.attend(self._qkv, keys, values, attended, 0, layer.head_dim**-0.5)
