@@ -6,8 +6,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from firstlight.core import bundle as bundles
+from firstlight.core import look as looks
 from firstlight.core.bundle import Bundle, read_bundle
 from firstlight.core.gap import Gap
+from firstlight.core.host import Host
 from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.process import Exit, Process, ProcessId, ProcessSample
 from firstlight.core.record import to_json
@@ -33,7 +35,7 @@ FILES = st.sampled_from(
     ["/app/load.py", "/usr/lib/python3.11/threading.py", "/x/site-packages/torch/distributed/c.py"]
 )
 CODE = st.sampled_from(["", "with lock:", "time.sleep(1)", "while True:"]) | TEXT
-FRAMES = st.builds(bundles.Frame, function=NAMES, file=FILES | TEXT, line=st.integers(-1, 99), code=CODE)
+FRAMES = st.builds(looks.Frame, function=NAMES, file=FILES | TEXT, line=st.integers(-1, 99), code=CODE)
 CALLS = st.sampled_from(
     [
         "running",
@@ -53,7 +55,7 @@ CALLS = st.sampled_from(
     ]
 )
 THREADS = st.builds(
-    bundles.ThreadLook,
+    looks.ThreadLook,
     tid=PIDS,
     name=TEXT,
     state=st.sampled_from("RSDTtZX"),
@@ -67,7 +69,7 @@ THREADS = st.builds(
     path=TEXT,
 )
 OPEN_FILES = st.builds(
-    bundles.OpenFile,
+    looks.OpenFile,
     fd=st.integers(-1, 5),
     kind=st.sampled_from(["file", "fifo", "pipe", "socket", "device", "other"]),
     target=TEXT,
@@ -80,9 +82,9 @@ OPEN_FILES = st.builds(
 
 
 @st.composite
-def process_looks(draw: st.DrawFn) -> bundles.ProcessLook:
+def process_looks(draw: st.DrawFn) -> looks.ProcessLook:
     identity = draw(IDS)
-    return bundles.ProcessLook(
+    return looks.ProcessLook(
         process=Process(
             id=identity,
             ppid=draw(PIDS),
@@ -112,7 +114,7 @@ def process_looks(draw: st.DrawFn) -> bundles.ProcessLook:
 
 
 LOCKS = st.builds(
-    bundles.Lock,
+    looks.Lock,
     kind=st.sampled_from(["flock", "posix", "ofd", "file"]),
     path=TEXT,
     holder=st.integers(0, 6),
@@ -120,9 +122,9 @@ LOCKS = st.builds(
     age_s=SECONDS,
     holder_name=TEXT,
 )
-LISTENERS = st.builds(bundles.Listener, host=TEXT, port=st.integers(0, 65535), pid=st.integers(0, 6))
+LISTENERS = st.builds(looks.Listener, host=TEXT, port=st.integers(0, 65535), pid=st.integers(0, 6))
 LOOKS = st.builds(
-    bundles.Look,
+    looks.Look,
     at=SECONDS,
     took_s=SECONDS,
     monotonic=SECONDS,
@@ -154,7 +156,7 @@ BUNDLES = st.builds(
     phase=st.sampled_from(Phase),
     quiet_since=SECONDS,
     host=st.builds(
-        bundles.Host,
+        Host,
         name=TEXT,
         kernel=TEXT,
         cpus=AMOUNT,
@@ -217,7 +219,7 @@ def unique(ids: list[object]) -> bool:
 
 @patient
 @given(LOOKS)
-def test_a_look_compared_with_itself_has_not_moved(look: bundles.Look) -> None:
+def test_a_look_compared_with_itself_has_not_moved(look: looks.Look) -> None:
     assume(unique([one.process.id for one in look.processes]))
     assume(all(unique([thread.tid for thread in one.threads]) for one in look.processes))
     assert {one.change for one in compare(look, look).processes} <= {Change.STILL, Change.UNKNOWN, Change.SPINNING}

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from firstlight import evidence
 from firstlight.clock import Clock
-from firstlight.core.bundle import Look
 from firstlight.core.gap import Gap
+from firstlight.core.look import Look
 from firstlight.core.process import Process
 from firstlight.diagnose import Change, Difference, compare
 from firstlight.supervise.background import Background

@@ -5,8 +5,9 @@ import msgspec
 from firstlight import __version__, evidence
 from firstlight.attempt.looking import TwoLooks
 from firstlight.core import redact
-from firstlight.core.bundle import Bundle, Host
+from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
+from firstlight.core.host import Host
 from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words

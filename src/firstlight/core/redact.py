@@ -66,6 +66,8 @@ _TOKEN_SHAPES = re.compile(
 )
 _NOTHING = frozenset({"", "none", "null", "true", "false", "[]", "()", "''", '""', HIDDEN})
 _PROSE = frozenset({"and", "argument", "for", "if", "is", "must", "option", "or", "to", "was", "with"})
+_SHELLS_OWN = frozenset({"PWD", "OLDPWD"})
+"""Variables in which every shell keeps its working directory; as an option or a key, `pwd` is a password."""
 _PLACE_NAME = re.compile(r"(?i)_(?:dir|file|path|sock|socket)$")
 _ENTRY_ENDS = re.compile(r"[\n,]")
 _ASSIGNMENT = re.compile(r"(?s)([A-Za-z_]\w*)=(.*)")
@@ -73,7 +75,7 @@ _ASSIGNMENT = re.compile(r"(?s)([A-Za-z_]\w*)=(.*)")
 
 def secret_name(name: str) -> bool:
     """True if something of this name (an option, a variable) is to be kept secret."""
-    return _SECRET_NAME.search(name) is not None
+    return _SECRET_NAME.search(name) is not None and name not in _SHELLS_OWN
 
 
 class Known:

@@ -1,8 +1,9 @@
 """The report: what firstlight says at the end, as data. Terminal, Markdown, HTML and JSON are made from it."""
 
-from firstlight.core.bundle import Frame
 from firstlight.core.gap import Gap
+from firstlight.core.graph import Signature, StackTree, Strip, WaitGraph
 from firstlight.core.log import Counter, LogLine, PhaseSpan
+from firstlight.core.look import Frame
 from firstlight.core.process import Exit
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import EXIT_CODES, Outcome, Phase, Role
@@ -34,8 +35,10 @@ class ReportedProcess(Record):
 class Finding(Record):
     """Something that was established or is supported, with what it rests on.
 
-    `verdict` is a word of DESIGN section 7: established, supported, open. `evidence` quotes observations.
-    `advice` is what to do: the option to change, the command that would confirm or repair.
+    `verdict` is a word of `core.vocabulary.Certainty`. `evidence` quotes observations that speak for it, `against`
+    those that speak against it. `unseen` are the questions that a gap kept from being answered, each with its
+    reason. `advice` is what to do: the option to change, the command that would confirm, work around or repair it.
+    `traps` say what it is easily mistaken for.
     """
 
     id: str
@@ -44,6 +47,9 @@ class Finding(Record):
     pids: tuple[int, ...] = ()
     evidence: tuple[str, ...] = ()
     advice: tuple[str, ...] = ()
+    against: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
+    traps: tuple[str, ...] = ()
 
 
 class FirstToken(Record):
@@ -62,6 +68,9 @@ class Report(Record, kw_only=True):
 
     `server` is the pid of its first process, 0 if it was not started; `attached` if firstlight only joined it.
     `completion` is a short answer of the served model, for people to read; it proves nothing beyond `first_token`.
+    `findings` are those that were established or supported, or are open; `weighed` are all other causes with the word
+    for each (excluded, not examined, not seen). `environment` are telling facts about machine and server as name and
+    value. `strips` are the measured series under the timeline.
     """
 
     version: int = REPORT_VERSION
@@ -90,6 +99,12 @@ class Report(Record, kw_only=True):
     log_tail: tuple[LogLine, ...] = ()
     bundle: str = ""
     next_steps: tuple[str, ...] = ()
+    weighed: tuple[tuple[str, str], ...] = ()
+    graph: WaitGraph = WaitGraph()
+    tree: StackTree = StackTree(members=0)
+    signature: Signature | None = None
+    strips: tuple[Strip, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
 
     @property
     def exit_code(self) -> int:

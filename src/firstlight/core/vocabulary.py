@@ -115,6 +115,23 @@ EXIT_CODES: dict[Outcome, int] = {
 }
 
 
+class Certainty(StrEnum):
+    """What the clues of a cause come to (DESIGN, section 7). No percentages."""
+
+    ESTABLISHED = "established"
+    """A decisive clue for it was seen."""
+    SUPPORTED = "supported"
+    """Only supporting clues were seen."""
+    OPEN = "open"
+    """Clues on both sides; both are shown."""
+    EXCLUDED = "excluded"
+    """A decisive clue against it was seen, and no decisive one for it."""
+    NOT_EXAMINED = "not examined"
+    """Every probe that it needs ended in a gap."""
+    NOT_SEEN = "not seen"
+    """Its probes looked; nothing was there."""
+
+
 class GapReason(StrEnum):
     """Why a fact was not seen."""
 

@@ -2,8 +2,8 @@
 
 import re
 
-from firstlight.core.bundle import Lock, OpenFile
 from firstlight.core.gap import Gap
+from firstlight.core.look import Lock, OpenFile
 from firstlight.diagnose import frames, waits
 from firstlight.diagnose.names import Names
 from firstlight.diagnose.standing import Standing

@@ -6,8 +6,8 @@ included. A file read onwards is movement, however few the bytes: a loop that po
 
 from enum import StrEnum
 
-from firstlight.core.bundle import Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import ProcessId, ProcessSample
 from firstlight.core.record import Record
 from firstlight.core.words import size

@@ -8,7 +8,7 @@ import re
 from itertools import islice
 from typing import NamedTuple
 
-from firstlight.core.bundle import Frame
+from firstlight.core.look import Frame
 
 _STANDARD_LIBRARY = re.compile(r"/lib(64)?/(python|pypy)\d[\d.]*t?/(?!site-packages/|dist-packages/)|^<frozen ")
 _PLUMBING_PACKAGES = re.compile(

@@ -4,8 +4,8 @@ from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Role
 from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
-from firstlight.diagnose.findings.quotes import ESTABLISHED
 from firstlight.diagnose.names import listed, of_exit
+from firstlight.diagnose.quotes import ESTABLISHED
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, difference
 

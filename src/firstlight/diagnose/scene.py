@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
-from firstlight.core.bundle import Bundle, Listener, Lock
+from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
+from firstlight.core.look import Listener, Lock
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
 from firstlight.diagnose.losses import Lost, has_like, losses

@@ -3,8 +3,9 @@
 import re
 from typing import NamedTuple
 
-from firstlight.core.bundle import Bundle, Frame, Look, ProcessLook, ThreadLook
+from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
+from firstlight.core.look import Frame, Look, ProcessLook, ThreadLook
 from firstlight.diagnose import frames, waits
 from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
 from firstlight.diagnose.waits import Kind, Wait

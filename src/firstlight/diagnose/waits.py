@@ -4,8 +4,8 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from firstlight.core.bundle import Lock, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import Lock, OpenFile, ProcessLook, ThreadLook
 from firstlight.diagnose import frames
 
 

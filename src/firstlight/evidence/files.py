@@ -13,8 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from firstlight import procfs
-from firstlight.core.bundle import OpenFile, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import OpenFile, ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.inodes import Descriptor, Holders
 from firstlight.procfs import TcpSocket

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
-from firstlight.core.bundle import Host
 from firstlight.core.gap import Gap
+from firstlight.core.host import Host
 from firstlight.evidence.workers import Probe
 
 _CAP_SYS_PTRACE = 19

@@ -3,7 +3,7 @@
 Price: reads.
 """
 
-from firstlight.core.bundle import Listener
+from firstlight.core.look import Listener
 from firstlight.evidence.inodes import Holders
 from firstlight.procfs import TcpSocket
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
-from firstlight.core.bundle import Lock
+from firstlight.core.look import Lock
 from firstlight.evidence.inodes import Descriptor
 
 ENTRIES_MAX = 5000

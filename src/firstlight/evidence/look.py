@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from firstlight.clock import Clock, Deadline
-from firstlight.core.bundle import Listener, Lock, Look, OpenFile, ProcessLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import Listener, Lock, Look, OpenFile, ProcessLook
 from firstlight.core.process import Process
 from firstlight.evidence import files, inodes, listeners, locks, processes
 from firstlight.evidence.files import World

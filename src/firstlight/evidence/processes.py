@@ -12,8 +12,8 @@ import msgspec
 
 from firstlight import procfs
 from firstlight.core import redact
-from firstlight.core.bundle import ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.process import Process, ProcessSample
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import syscalls

@@ -23,8 +23,8 @@ import msgspec
 
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
-from firstlight.core.bundle import Frame
 from firstlight.core.gap import Gap
+from firstlight.core.look import Frame
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.children import Late, output_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from firstlight.core import redact
-from firstlight.core.bundle import Frame
+from firstlight.core.look import Frame
 
 FRAMES_MAX = 8
 FILE_BYTES_MAX = 2 * 1024 * 1024

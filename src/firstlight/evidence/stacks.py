@@ -14,8 +14,8 @@ import msgspec
 
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
-from firstlight.core.bundle import ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import python_stacks

@@ -3,8 +3,8 @@
 import re
 from typing import NamedTuple
 
-from firstlight.core.bundle import Frame
 from firstlight.core.log import Counter, LogLine
+from firstlight.core.look import Frame
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.timeline import merged

@@ -4,22 +4,11 @@ import msgspec
 import pytest
 
 from firstlight.core import bundle as bundles
-from firstlight.core.bundle import (
-    BUNDLE_VERSION,
-    Bundle,
-    Frame,
-    Host,
-    Listener,
-    Lock,
-    LogTail,
-    Look,
-    OpenFile,
-    ProcessLook,
-    ThreadLook,
-    read_bundle,
-)
+from firstlight.core.bundle import BUNDLE_VERSION, Bundle, LogTail, read_bundle
 from firstlight.core.gap import Gap
+from firstlight.core.host import Host
 from firstlight.core.log import LogLine, PhaseSpan
+from firstlight.core.look import Frame, Listener, Lock, Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import Exit, Process, ProcessId, ProcessSample
 from firstlight.core.record import to_json
 from firstlight.core.vocabulary import GapReason, Phase, Role

@@ -210,3 +210,10 @@ def test_hostile_text_is_read_to_its_end(unit: str) -> None:
     """Quadratic patterns would need hours here and be ended by the suite's timeout."""
     shown = redact.text(unit * (400_000 // len(unit)) + f" password={SECRET}")
     assert SECRET not in shown
+
+
+def test_the_shells_working_directory_is_no_password() -> None:
+    variables = (("PWD", "/srv/models/llama"), ("OLDPWD", "/srv/earlier"), ("DB_PWD", "hunter2hunter2"))
+
+    assert redact.secrets_of((), variables) == {"hunter2hunter2"}
+    assert redact.command(("serve", "--pwd", "hunter2hunter2")) == ("serve", "--pwd", "***")

@@ -1,19 +1,10 @@
 """Bundles made by hand, for the pure part: processes, threads and stacks with only what matters spelled out."""
 
-from firstlight.core.bundle import (
-    Bundle,
-    Frame,
-    Host,
-    Listener,
-    Lock,
-    LogTail,
-    Look,
-    OpenFile,
-    ProcessLook,
-    ThreadLook,
-)
+from firstlight.core.bundle import Bundle, LogTail
 from firstlight.core.gap import Gap
+from firstlight.core.host import Host
 from firstlight.core.log import LogLine, PhaseSpan
+from firstlight.core.look import Frame, Listener, Lock, Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import Exit, Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import GapReason, Phase, Role
 

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 from tests.unit.diagnose.conftest import NOW, REFUSED, frame, look, process, stack, thread
 
-from firstlight.core.bundle import OpenFile, ProcessLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import OpenFile, ProcessLook
 from firstlight.diagnose import Change, ProcessChange, compare
 from firstlight.diagnose.compare import Stacks
 

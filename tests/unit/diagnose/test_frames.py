@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.diagnose.conftest import frame, stack
 
-from firstlight.core.bundle import Frame
+from firstlight.core.look import Frame
 from firstlight.diagnose import frames
 
 RECV = (

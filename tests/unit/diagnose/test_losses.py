@@ -5,8 +5,9 @@ from signal import Signals
 import pytest
 from tests.unit.diagnose.conftest import NOW, UNSEEN, bundle, ended, line, look, process, stack, thread, twice
 
-from firstlight.core.bundle import LogTail, OpenFile, ProcessLook
+from firstlight.core.bundle import LogTail
 from firstlight.core.log import PhaseSpan
+from firstlight.core.look import OpenFile, ProcessLook
 from firstlight.core.process import Exit, ProcessId
 from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import Statement, first_loss, state

@@ -3,9 +3,10 @@
 import pytest
 from tests.unit.diagnose.conftest import NOW, REFUSED, bundle, ended, line, look, process, stack, thread, twice
 
-from firstlight.core.bundle import Listener, Lock, LogTail, OpenFile, ProcessLook
+from firstlight.core.bundle import LogTail
 from firstlight.core.gap import Gap
 from firstlight.core.log import PhaseSpan
+from firstlight.core.look import Listener, Lock, OpenFile, ProcessLook
 from firstlight.core.vocabulary import GapReason, Phase, Role
 from firstlight.diagnose import Statement, state
 

@@ -13,7 +13,7 @@ import pytest
 
 from firstlight import procfs
 from firstlight.clock import SystemClock
-from firstlight.core.bundle import Look, ProcessLook
+from firstlight.core.look import Look, ProcessLook
 from firstlight.core.process import Process
 from firstlight.evidence import look
 

@@ -14,8 +14,8 @@ from tests.unit.evidence.conftest import Eyes, Programs
 
 from firstlight import procfs
 from firstlight.clock import SystemClock
-from firstlight.core.bundle import OpenFile, ProcessLook, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import look, processes, python_stacks

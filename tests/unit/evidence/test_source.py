@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from firstlight.clock import SystemClock
-from firstlight.core.bundle import Frame
+from firstlight.core.look import Frame
 from firstlight.evidence.source import FRAMES_MAX, SourceLines
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from firstlight.core.bundle import Frame
 from firstlight.core.gap import Gap
 from firstlight.core.log import Counter, LogLine, PhaseSpan
+from firstlight.core.look import Frame
 from firstlight.core.process import Exit, ProcessId
 from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import GapReason, Outcome, Phase, Role

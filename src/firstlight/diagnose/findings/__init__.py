@@ -10,7 +10,7 @@ import msgspec
 
 from firstlight.core.report import Finding
 from firstlight.diagnose.findings import deaths, files, pipes, ports, ranks, stops, threads
-from firstlight.diagnose.findings.quotes import ESTABLISHED
+from firstlight.diagnose.quotes import ESTABLISHED
 from firstlight.diagnose.scene import Scene
 
 _ALL: tuple[Callable[[Scene], Iterator[Finding]], ...] = (

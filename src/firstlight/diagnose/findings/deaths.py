@@ -8,11 +8,11 @@ from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Phase
 from firstlight.core.words import exit_words
 from firstlight.core.words import seconds as length
-from firstlight.diagnose.findings import quotes
-from firstlight.diagnose.findings.quotes import ESTABLISHED, SUPPORTED
+from firstlight.diagnose import quotes
 from firstlight.diagnose.logwords import first_error, is_silent, last_words
 from firstlight.diagnose.losses import CRASHES, was_asked
 from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.quotes import ESTABLISHED, SUPPORTED
 from firstlight.diagnose.scene import Scene
 
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterator
 
-from firstlight.core.bundle import OpenFile
+from firstlight.core.look import OpenFile
 from firstlight.core.report import Finding
-from firstlight.diagnose import clauses, waits
-from firstlight.diagnose.findings import quotes
-from firstlight.diagnose.findings.quotes import ESTABLISHED, SUPPORTED
+from firstlight.diagnose import clauses, quotes, waits
+from firstlight.diagnose.quotes import ESTABLISHED, SUPPORTED
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator
 
-from firstlight.core.bundle import OpenFile
 from firstlight.core.gap import Gap
+from firstlight.core.look import OpenFile
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Role
 from firstlight.core.words import exit_words
-from firstlight.diagnose.findings import quotes
-from firstlight.diagnose.findings.quotes import ESTABLISHED, SUPPORTED
+from firstlight.diagnose import quotes
 from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.quotes import ESTABLISHED, SUPPORTED
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind

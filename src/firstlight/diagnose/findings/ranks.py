@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from firstlight.core.report import Finding
-from firstlight.diagnose.findings import quotes
-from firstlight.diagnose.findings.quotes import SUPPORTED
+from firstlight.diagnose import quotes
 from firstlight.diagnose.names import numbers
+from firstlight.diagnose.quotes import SUPPORTED
 from firstlight.diagnose.ranks import Group, minority
 from firstlight.diagnose.scene import Scene
 

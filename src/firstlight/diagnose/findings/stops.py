@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from firstlight.core.report import Finding
-from firstlight.diagnose.findings.quotes import ESTABLISHED
+from firstlight.diagnose.quotes import ESTABLISHED
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 

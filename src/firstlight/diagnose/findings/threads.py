@@ -3,12 +3,11 @@
 import re
 from collections.abc import Iterator
 
-from firstlight.core.bundle import ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import ThreadLook
 from firstlight.core.report import Finding
-from firstlight.diagnose import frames, waits
-from firstlight.diagnose.findings import quotes
-from firstlight.diagnose.findings.quotes import SUPPORTED
+from firstlight.diagnose import frames, quotes, waits
+from firstlight.diagnose.quotes import SUPPORTED
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from firstlight.core.bundle import Frame, ThreadLook
 from firstlight.core.gap import Gap
+from firstlight.core.look import Frame, ThreadLook
 from firstlight.core.words import printable
 from firstlight.diagnose import frames
 from firstlight.diagnose.standing import Standing

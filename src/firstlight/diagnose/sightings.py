@@ -1,0 +1,145 @@
+"""The questions that clues ask again and again: what the log said, where threads stand, what is mapped and set. Pure.
+
+Each yields sightings with the observation quoted, and a gap where it could not be seen.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from firstlight.core.bundle import Bundle
+from firstlight.core.facts import Library, ProcessFacts
+from firstlight.core.gap import Gap
+from firstlight.core.gpu import Gpu
+from firstlight.core.log import LogLine
+from firstlight.core.look import Look, NativeFrame, ProcessLook, ThreadLook
+from firstlight.diagnose import frames
+from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+
+
+def lines(bundle: Bundle) -> Iterator[LogLine]:
+    """Every line of the log that the bundle kept: first errors, warnings and last words, each once."""
+    seen = set()
+    for tail in bundle.logs:
+        for line in (*([tail.first_error] if tail.first_error else []), *tail.warnings, *tail.lines):
+            if (line.at, line.text) not in seen:
+                seen.add((line.at, line.text))
+                yield line
+
+
+def said(scene: Scene, pattern: str) -> Iterator[Sighting]:
+    """Lines of the log that match `pattern` (a regular expression, case ignored)."""
+    wanted = re.compile(pattern, re.IGNORECASE)
+    for line in lines(scene.bundle):
+        if wanted.search(line.message):
+            who = f"{line.source}: " if line.source else ""
+            yield Sighting(shortened(f"log: {who}{line.message}"), pids=(line.pid,) if line.pid else ())
+
+
+def kernel_said(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
+    """Lines of the kernel's log that match `pattern`."""
+    look = last(scene)
+    told = look.kernel_log if look else ()
+    if isinstance(told, Gap):
+        yield told
+        return
+    for line in told:
+        if re.search(pattern, line, re.IGNORECASE):
+            yield Sighting(shortened(f"kernel log: {line}"))
+
+
+def last(scene: Scene) -> Look | None:
+    """The look that counts."""
+    return scene.bundle.looks[-1] if scene.bundle.looks else None
+
+
+def processes(scene: Scene) -> tuple[ProcessLook, ...]:
+    """Every process of the last look."""
+    look = last(scene)
+    return look.processes if look else ()
+
+
+def facts(scene: Scene) -> Iterator[tuple[ProcessLook, ProcessFacts | Gap]]:
+    """Every process with its facts, workers and engine first as they come."""
+    for one in processes(scene):
+        yield one, one.facts
+
+
+def gpus(scene: Scene) -> tuple[Gpu, ...] | Gap:
+    """The GPUs of the last look."""
+    look = last(scene)
+    return look.gpus if look else ()
+
+
+def stands_in(scene: Scene, pattern: str, *, native: bool = False, waiting: bool = False) -> Iterator[Sighting | Gap]:
+    """Threads with a Python frame (or with `native` a native one) that matches `pattern`, as "function (file)".
+
+    With `waiting` only threads that do not run. A process of which no stack could be seen gives its gap.
+    """
+    wanted = re.compile(pattern)
+    for one in processes(scene):
+        for thread in one.threads:
+            if waiting and thread.state == "R":
+                continue
+            stack = thread.native if native else thread.stack
+            if isinstance(stack, Gap):
+                yield stack
+                continue
+            at = next((at for at, frame in enumerate(stack) if wanted.search(words_of(frame))), None)
+            if at is not None:
+                shown = " < ".join(words_of(frame) for frame in stack[max(0, at - 1) : at + 3])
+                yield Sighting(shortened(f"{scene.name(one.process.id.pid)}: {shown}"), (one.process.id.pid,))
+
+
+def words_of(frame: object) -> str:
+    """A frame as "function (file:line)" or "function (library)"."""
+    if isinstance(frame, NativeFrame):
+        return f"{frame.function or '??'} ({frame.library})" if frame.library else frame.function
+    return frames.shown(frame)  # type: ignore[arg-type]
+
+
+def libraries(scene: Scene, *kinds: str) -> Iterator[tuple[ProcessLook, Library] | Gap]:
+    """The mapped libraries of these kinds, by process."""
+    for one, known in facts(scene):
+        mapped = known if isinstance(known, Gap) else known.libraries
+        if isinstance(mapped, Gap):
+            yield mapped
+            continue
+        for library in mapped:
+            if library.kind in kinds:
+                yield one, library
+
+
+def variables(scene: Scene) -> dict[str, str]:
+    """The environment of the launch, and what processes have set beyond it."""
+    found: dict[str, str] = {}
+    for _one, known in facts(scene):
+        if not isinstance(known, Gap) and not isinstance(known.environment, Gap):
+            found |= dict(known.environment)
+    return {**found, **dict(scene.bundle.environment)}
+
+
+def variable(scene: Scene, pattern: str) -> Iterator[Sighting]:
+    """Variables whose name matches all of `pattern`, as NAME=value."""
+    for name, value in variables(scene).items():
+        if re.fullmatch(pattern, name):
+            yield Sighting(shortened(f"environment: {name}={value}"), what=name)
+
+
+def threads(scene: Scene) -> Iterator[tuple[ProcessLook, ThreadLook]]:
+    """Every thread of every process."""
+    for one in processes(scene):
+        for thread in one.threads:
+            yield one, thread
+
+
+def both(first: Iterable[Sighting | Gap], second: Iterable[Sighting | Gap]) -> Iterator[Sighting | Gap]:
+    """The sightings of both questions if each has one; otherwise what kept the other from being seen."""
+    answers = [list(first), list(second)]
+    if all(any(isinstance(one, Sighting) for one in answer) for answer in answers):
+        yield from (one for answer in answers for one in answer if isinstance(one, Sighting))
+        return
+    for answer in answers:
+        if not any(isinstance(one, Sighting) for one in answer):
+            yield from (one for one in answer if isinstance(one, Gap))

@@ -1,0 +1,146 @@
+"""Weigh the clues of every cause and draw the verdicts, by the rules of DESIGN section 7. Pure."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from firstlight.core.gap import Gap
+from firstlight.core.report import Finding
+from firstlight.core.vocabulary import Certainty
+from firstlight.core.words import gap_words, printable
+from firstlight.diagnose.clues import Advice, Cause, Clue, Nature, Sighting
+from firstlight.diagnose.scene import Scene
+
+QUOTES_MAX = 8
+TOLD = (Certainty.ESTABLISHED, Certainty.SUPPORTED, Certainty.OPEN)
+"""What is worth a finding of its own, the surest first."""
+
+
+class Answer(NamedTuple):
+    """What a clue came to: what was seen, or the gaps that kept it from telling."""
+
+    clue: Clue
+    seen: tuple[Sighting, ...]
+    gaps: tuple[Gap, ...]
+
+
+class Weighed(NamedTuple):
+    """One cause with the answers of its clues, for one site of it."""
+
+    cause: Cause
+    answers: tuple[Answer, ...]
+
+    @property
+    def seen(self) -> tuple[Sighting, ...]:
+        """All that speaks for it, what decides first."""
+        speaking = sorted(
+            (one for one in self.answers if not one.clue.against), key=lambda one: not one.clue.decisive
+        )
+        return tuple(dict.fromkeys(sighting for one in speaking for sighting in one.seen))
+
+    @property
+    def certainty(self) -> Certainty:
+        """The first line of the table that applies."""
+        asked = [one for one in self.answers if not one.clue.against]
+        seen_for = [one.clue for one in asked if one.seen]
+        seen_against = [one.clue for one in self.answers if one.clue.against and one.seen]
+        decided = any(clue.decisive for clue in seen_for)
+        if asked and all(one.gaps and not one.seen for one in asked):
+            return Certainty.NOT_EXAMINED
+        if any(clue.decisive for clue in seen_against) and not decided:
+            return Certainty.EXCLUDED
+        if seen_for and seen_against:
+            return Certainty.OPEN
+        if decided:
+            return Certainty.ESTABLISHED
+        return Certainty.SUPPORTED if seen_for else Certainty.NOT_SEEN
+
+
+class Verdicts(NamedTuple):
+    """`findings` are what is worth telling, the surest and most telling first; `others` has the word for every other
+    cause by its id."""
+
+    findings: tuple[Finding, ...]
+    others: tuple[tuple[str, str], ...]
+
+
+def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Verdicts:
+    """Put the clues of all `causes` to a scene: those for a start under way, or `before` it those that foresee."""
+    weighed = [one for cause in causes for one in _sites(cause, scene, before=before)]
+    sure = [one for one in weighed if one.certainty is Certainty.ESTABLISHED]
+    explained = {id_ for one in sure for id_ in one.cause.explains}
+    told = [one for one in weighed if one.certainty in TOLD]
+    kept = [one for one in told if one in sure or one.cause.id not in explained]
+    findings = tuple(_finding(one, scene) for one in sorted(kept, key=_order))
+    found = {finding.id for finding in findings}
+    others = {one.cause.id: str(one.certainty) for one in weighed if one.cause.id not in found}
+    others |= {one.cause.id: "explained by another" for one in told if one not in kept and one.cause.id not in found}
+    return Verdicts(findings, tuple(sorted(others.items())))
+
+
+def _order(one: Weighed) -> tuple[int, Nature, int]:
+    return TOLD.index(one.certainty), one.cause.nature, -len(one.seen)
+
+
+def _sites(cause: Cause, scene: Scene, *, before: bool) -> list[Weighed]:
+    """The cause once, or once for each set of processes for which something was seen."""
+    answers = tuple(_answer(clue, scene) for clue in cause.clues if clue.before is before)
+    if not answers:
+        return []
+    firsts = dict.fromkeys(sighting.pids[:1] for one in answers if not one.clue.against for sighting in one.seen)
+    if not cause.each or len(firsts) < 2:
+        return [Weighed(cause, answers)]
+    return [Weighed(cause, tuple(_only(one, first) for one in answers)) for first in firsts]
+
+
+def _only(one: Answer, first: tuple[int, ...]) -> Answer:
+    return one._replace(seen=tuple(sighting for sighting in one.seen if sighting.pids[:1] in {first, ()}))
+
+
+def _answer(clue: Clue, scene: Scene) -> Answer:
+    told = list(clue.ask(scene))
+    seen = tuple(dict.fromkeys(one for one in told if isinstance(one, Sighting)))
+    return Answer(clue, seen, () if seen else tuple(dict.fromkeys(one for one in told if isinstance(one, Gap))))
+
+
+def _finding(one: Weighed, scene: Scene) -> Finding:
+    cause, seen = one.cause, one.seen
+    fill = _Filler(scene, seen)
+    against = [sighting.quote for answer in one.answers if answer.clue.against for sighting in answer.seen]
+    advice = cause.advice if isinstance(cause.advice, Advice) else cause.advice(scene, seen)
+    return Finding(
+        id=cause.id,
+        title=fill(cause.title if isinstance(cause.title, str) else cause.title(scene, seen)),
+        verdict=str(one.certainty),
+        pids=tuple(dict.fromkeys(pid for sighting in seen for pid in sighting.pids)),
+        evidence=tuple(dict.fromkeys(sighting.quote for sighting in seen))[:QUOTES_MAX],
+        against=tuple(dict.fromkeys(against))[:QUOTES_MAX],
+        unseen=tuple(f"{answer.clue.question} {gap_words(answer.gaps[0])}" for answer in one.answers if answer.gaps),
+        advice=tuple(f"{kind}{fill(words)}" for kind, told in _by_kind(advice) for words in told),
+        traps=cause.traps,
+    )
+
+
+def _by_kind(advice: Advice) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return (
+        ("To confirm: ", advice.confirm),
+        ("To work around it: ", advice.work_around),
+        ("To repair it: ", advice.repair),
+    )
+
+
+class _Filler:
+    """Puts the names of what was seen into the words of a cause."""
+
+    def __init__(self, scene: Scene, seen: tuple[Sighting, ...]) -> None:
+        blamed = tuple(dict.fromkeys(sighting.pids[0] for sighting in seen if sighting.pids))
+        what = next((sighting.what for sighting in seen if sighting.what), "")
+        self._words = {
+            "{who}": scene.names.all(blamed) if blamed else "the server",
+            "{pid}": str(blamed[0]) if blamed else "PID",
+            "{what}": printable(what, 200),
+        }
+
+    def __call__(self, words: str) -> str:
+        for field, value in self._words.items():
+            words = words.replace(field, value)
+        return words
