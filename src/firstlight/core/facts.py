@@ -28,15 +28,15 @@ class Cgroup(Record):
     it held tasks back. A field is a gap where its controller is not there.
     """
 
-    path: str
-    memory_bytes: int | Gap
-    memory_max_bytes: int | Gap
-    oom_kills: int | Gap
-    pids: int | Gap
-    pids_max: int | Gap
-    pids_refused: int | Gap
-    cpu_cores: float | Gap
-    throttled_s: float | Gap
+    path: str = ""
+    memory_bytes: int | Gap = NOT_ASKED
+    memory_max_bytes: int | Gap = NOT_ASKED
+    oom_kills: int | Gap = NOT_ASKED
+    pids: int | Gap = NOT_ASKED
+    pids_max: int | Gap = NOT_ASKED
+    pids_refused: int | Gap = NOT_ASKED
+    cpu_cores: float | Gap = NOT_ASKED
+    throttled_s: float | Gap = NOT_ASKED
 
 
 class Library(Record):
@@ -76,7 +76,7 @@ class ProcessFacts(Record):
     mems_allowed: str = ""
     environment: tuple[tuple[str, str], ...] | Gap = NOT_ASKED
     libraries: tuple[Library, ...] | Gap = NOT_ASKED
-    cgroup: Cgroup | Gap = NOT_ASKED
+    cgroup: Cgroup = Cgroup()
     locked_bytes: int | Gap = NOT_ASKED
     swapped_bytes: int | Gap = NOT_ASKED
     forked: bool = False

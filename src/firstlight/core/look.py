@@ -174,13 +174,13 @@ class Pressure(Record):
     for `memory_full`, all) tasks stalled (/proc/pressure); `swapped_in` and `swapped_out` count pages since boot.
     """
 
-    memory_some: float | Gap
-    memory_full: float | Gap
-    io_some: float | Gap
-    cpu_some: float | Gap
-    memory_free_bytes: int
-    swapped_in: int
-    swapped_out: int
+    memory_some: float | Gap = NOT_ASKED
+    memory_full: float | Gap = NOT_ASKED
+    io_some: float | Gap = NOT_ASKED
+    cpu_some: float | Gap = NOT_ASKED
+    memory_free_bytes: int | Gap = NOT_ASKED
+    swapped_in: int | Gap = NOT_ASKED
+    swapped_out: int | Gap = NOT_ASKED
 
 
 NOT_LOOKED_AT = Gap(what="GPUs", reason=GapReason.NOT_SUPPORTED, detail="this look left them out")
@@ -195,7 +195,7 @@ class ProcessLook(Record):
     threads: tuple[ThreadLook, ...] = ()
     files: tuple[OpenFile, ...] = ()
     gaps: tuple[Gap, ...] = ()
-    facts: ProcessFacts | Gap = NOT_ASKED
+    facts: ProcessFacts = ProcessFacts()
 
 
 class Look(Record):
@@ -216,7 +216,7 @@ class Look(Record):
     gpus: tuple[Gpu, ...] | Gap = NOT_LOOKED_AT
     folders: tuple[Folder, ...] = ()
     leftovers: tuple[Leftover, ...] | Gap = ()
-    pressure: Pressure | Gap = NOT_ASKED
+    pressure: Pressure = Pressure()
     collectives: tuple[CollectiveCall, ...] | Gap = ()
     communicators: tuple[Communicator, ...] | Gap = ()
     kernel_log: tuple[str, ...] | Gap = ()

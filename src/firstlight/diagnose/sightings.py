@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from firstlight.core.bundle import Bundle
-from firstlight.core.facts import Library, ProcessFacts
+from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.log import LogLine
@@ -60,12 +60,6 @@ def processes(scene: Scene) -> tuple[ProcessLook, ...]:
     return look.processes if look else ()
 
 
-def facts(scene: Scene) -> Iterator[tuple[ProcessLook, ProcessFacts | Gap]]:
-    """Every process with its facts, workers and engine first as they come."""
-    for one in processes(scene):
-        yield one, one.facts
-
-
 def gpus(scene: Scene) -> tuple[Gpu, ...] | Gap:
     """The GPUs of the last look."""
     look = last(scene)
@@ -101,22 +95,20 @@ def words_of(frame: object) -> str:
 
 def libraries(scene: Scene, *kinds: str) -> Iterator[tuple[ProcessLook, Library] | Gap]:
     """The mapped libraries of these kinds, by process."""
-    for one, known in facts(scene):
-        mapped = known if isinstance(known, Gap) else known.libraries
+    for one in processes(scene):
+        mapped = one.facts.libraries
         if isinstance(mapped, Gap):
             yield mapped
             continue
-        for library in mapped:
-            if library.kind in kinds:
-                yield one, library
+        yield from ((one, library) for library in mapped if library.kind in kinds)
 
 
 def variables(scene: Scene) -> dict[str, str]:
     """The environment of the launch, and what processes have set beyond it."""
     found: dict[str, str] = {}
-    for _one, known in facts(scene):
-        if not isinstance(known, Gap) and not isinstance(known.environment, Gap):
-            found |= dict(known.environment)
+    for one in processes(scene):
+        if not isinstance(one.facts.environment, Gap):
+            found |= dict(one.facts.environment)
     return {**found, **dict(scene.bundle.environment)}
 
 
