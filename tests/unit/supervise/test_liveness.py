@@ -9,7 +9,7 @@ import pytest
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import GapReason, Motion, Phase, Role, Signal
-from firstlight.supervise.liveness.gpus import GpuSample
+from firstlight.gpus.watching import GpuSample
 from firstlight.supervise.liveness.history import Need
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Suspicion
 from firstlight.supervise.liveness.sampling import Measurement

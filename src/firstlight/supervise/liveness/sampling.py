@@ -13,7 +13,7 @@ from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import Role
-from firstlight.supervise.liveness.gpus import GpuReader, GpuSample
+from firstlight.gpus.watching import GpuReader, GpuSample
 from firstlight.supervise.liveness.sockets import Listening, Sockets
 
 

@@ -19,7 +19,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import ProcessSample
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import Signal
-from firstlight.supervise.liveness.gpus import GpuSample
+from firstlight.gpus.watching import GpuSample
 
 KIB = 1024
 

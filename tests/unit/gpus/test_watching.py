@@ -7,7 +7,7 @@ import pytest
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import GapReason
-from firstlight.supervise.liveness.gpus import STALE_AFTER_S, GpuReader, GpuSample
+from firstlight.gpus.watching import STALE_AFTER_S, GpuReader, GpuSample
 
 DRIVER = """
 import os, time

@@ -1,6 +1,6 @@
 """What the GPUs do: utilisation with the power and the memory activity that tell work from a spin.
 
-NVML may block for ever inside a sick driver, so it is asked by a helper process (`gpu_reader`) which can be killed
+NVML may block for ever inside a sick driver, so it is asked by a helper process (`watch_helper`) which can be killed
 and is never waited for. Written from NVML's documentation and tested against recorded answers; the machine it was
 written on has no GPU.
 """
@@ -111,7 +111,7 @@ class GpuReader:
         self._helper = None
 
     def _start(self) -> None:
-        command = [sys.executable, "-P", "-m", "firstlight.supervise.liveness.gpu_reader", str(READ_EVERY_S)]
+        command = [sys.executable, "-P", "-m", "firstlight.gpus.watch_helper", str(READ_EVERY_S)]
         try:
             self._helper = subprocess.Popen(
                 command,

@@ -1,6 +1,6 @@
 """A program of its own: asks the NVIDIA driver for its numbers, one JSON object a line, until nobody reads them.
 
-    python -m firstlight.supervise.liveness.gpu_reader SECONDS
+    python -m firstlight.gpus.watch_helper SECONDS
 
 It is a process because a call into a sick driver can block for ever, in a state that no signal ends; then only this
 process is lost. It needs the package nvidia-ml-py, and says so if it is missing. A number that a card does not have
