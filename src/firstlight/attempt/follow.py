@@ -8,10 +8,11 @@ from typing import Protocol
 import msgspec
 
 from firstlight import evidence
+from firstlight.attempt.bundles import bundle_of
 from firstlight.attempt.looking import Looking, TwoLooks, confirmation
 from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
-from firstlight.attempt.verdict import bundle_of, report_of, with_step
+from firstlight.attempt.verdict import report_of, with_step
 from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, LogSeen, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap

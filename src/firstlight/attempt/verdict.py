@@ -2,12 +2,7 @@
 
 import msgspec
 
-from firstlight import __version__, evidence
-from firstlight.attempt.looking import TwoLooks
-from firstlight.core import redact
 from firstlight.core.bundle import Bundle
-from firstlight.core.gap import Gap
-from firstlight.core.host import Host
 from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
@@ -16,29 +11,6 @@ from firstlight.supervise.questions.answer_findings import finding_of
 from firstlight.supervise.watch import Watch
 
 TAIL_LINES = 20
-PENDING_WORTH_TELLING_S = 2.0
-
-
-def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: tuple[Gap, ...]) -> Bundle:
-    """Everything that was seen until now, as one bundle."""
-    return Bundle(
-        made_by=f"firstlight {__version__}",
-        run=run,
-        at=watch.stamp()["at"],
-        engine=watch.profile.name,
-        engine_version=watch.phases.version,
-        command=redact.command(watch.command.argv),
-        phase=watch.phases.phase,
-        quiet_since=watch.quiet_since,
-        host=host,
-        timeline=watch.phases.timeline,
-        looks=(looks.first, looks.second) if looks else (),
-        exits=tuple(watch.exits),
-        logs=evidence.tails(watch.log.lines, watch.profile.is_error),
-        gaps=watch.gaps + gaps,
-        question=question_of(watch),
-        watchers=tuple(sorted(watch.target.own_pids)),
-    )
 
 
 def report_of(
@@ -154,13 +126,3 @@ def _exited(watch: Watch) -> str:
         f"{first.label or first.name} (pid {first.id.pid}) {exit_words(first)} first, and the server with it "
         f"(pid {root.id.pid} {exit_words(root)}) {before}{said}"
     )
-
-
-def question_of(watch: Watch) -> str:
-    """What came of asking the server for a token, where it is not a token; empty if nothing was asked."""
-    questions = watch.questions
-    if questions.waiting_s >= PENDING_WORTH_TELLING_S:
-        waited = f"{questions.waiting_s:.0f} s"
-        return f"port {watch.port} is open, but a request for a token has had no answer for {waited}"
-    last = questions.first.last
-    return last.what if last is not None and not watch.serving else ""

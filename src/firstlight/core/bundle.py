@@ -40,9 +40,10 @@ class Bundle(Record, kw_only=True):
     since "slow or stuck" is a difference. `command` is redacted. `question` is what came of asking the server for
     a token, empty if nothing was asked yet or it was answered. `watchers` are the pids of firstlight itself.
     `environment` are the variables of the launch as `core.redact.environ` lets them through. `options` are the
-    engine's options as its table names them, with the words that followed each. `ranks` is how many workers this
-    node should have, 0 if that is not known; `node` of `nodes` says which machine this is. `motion` is what the
-    progress signals said when the bundle was made.
+    command's options as they were typed, without dashes in front and with - for _, each with the words that
+    followed. `ranks` is how many workers this node should have, 0 if that is not known; `port` the one that it should
+    listen on, 0 if the command does not tell; `node` of `nodes` says which
+    machine this is. `motion` is what the progress signals said when the bundle was made.
     """
 
     format: str = BUNDLE_FORMAT
@@ -66,6 +67,7 @@ class Bundle(Record, kw_only=True):
     environment: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
     ranks: int = 0
+    port: int = 0
     node: int = 0
     nodes: int = 1
     motion: Motion = Motion.STALLED

@@ -10,7 +10,8 @@ class ServerCommand(Record):
     hold secrets and is therefore never written anywhere: `redact.command(argv)` is. `host` is where a client on
     this machine reaches it (0.0.0.0 becomes 127.0.0.1), `port` 0 if the command does not tell. `served_name` is
     the model's name in requests, empty if the server must be asked. `ranks` counts the workers on this node
-    (tensor x pipeline x data parallel), 0 if unknown. `env` holds the variables set in front of the command.
+    (tensor x pipeline x data parallel), 0 if unknown; it is node number `node` of `nodes`. `env` holds the variables
+    set in front of the command.
     """
 
     engine: str
@@ -21,6 +22,8 @@ class ServerCommand(Record):
     served_name: str = ""
     api_key: str = ""
     ranks: int = 0
+    nodes: int = 1
+    node: int = 0
     env: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -7,5 +7,6 @@ from firstlight.engines.command import recognise
 from firstlight.engines.profile import EngineProfile, profile, profile_for, revealed
 from firstlight.engines.ranks import Sizes
 from firstlight.engines.titles import Identity
+from firstlight.engines.typed import typed_options
 
-__all__ = ["EngineProfile", "Identity", "Sizes", "profile", "profile_for", "recognise", "revealed"]
+__all__ = ["EngineProfile", "Identity", "Sizes", "profile", "profile_for", "recognise", "revealed", "typed_options"]

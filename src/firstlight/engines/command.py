@@ -47,6 +47,8 @@ def recognise(argv: Sequence[str], environ: Mapping[str, str]) -> ServerCommand:
         served_name=word(options, "served_name"),
         api_key=_api_key(engine, options, {**environ, **env}),
         ranks=_ranks(launch, options),
+        nodes=max(1, number(options, "nodes", 1)),
+        node=number(options, "node", 0),
         env=tuple(front.items()),
     )
 
@@ -58,6 +60,11 @@ def layout(command: ServerCommand) -> Sizes:
         return Sizes()
     options = _options(launch)
     return Sizes(number(options, "tp", 1), number(options, "pp", 1), data_inside="dp_inside_tp" in options)
+
+
+def engine_words(command: ServerCommand) -> tuple[str, ...]:
+    """The engine's own words within a recognised command: its arguments, without wrappers in front."""
+    return _find(command.argv).arguments
 
 
 def _find(command: tuple[str, ...]) -> _Launch:

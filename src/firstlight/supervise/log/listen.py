@@ -13,8 +13,10 @@ from firstlight.supervise.log.phases import PhaseChange, PhaseTracker
 from firstlight.supervise.stamp import Stamps
 
 LINES_KEPT = 2000
+NOTABLE_KEPT = 400
 PROGRESS_EVERY_S = 1.0
 SHOWN_CHARS = 1000
+_WARNS = "NCCL WARN"
 _WORTH_TELLING = frozenset({"WARNING", "ERROR", "CRITICAL"})
 
 
@@ -34,6 +36,7 @@ class LogListener:
         """With `tell_all` every line is an event, else only notable ones."""
         self.lines: deque[LogLine] = deque(maxlen=LINES_KEPT)
         self.first_error: LogLine | None = None
+        self._notable: deque[LogLine] = deque(maxlen=NOTABLE_KEPT)
         self.says_ready = False
         self._followers = followers
         self._phases = phases
@@ -44,6 +47,13 @@ class LogListener:
         self._new_text = self._counter_moved = False
         self._bytes = 0
         self._progress_due = 0.0
+
+    @property
+    def kept(self) -> Iterator[LogLine]:
+        """The warnings and errors that the last lines no longer hold, then the last lines."""
+        begin = self.lines[0].at if self.lines else 0.0
+        yield from (line for line in self._notable if line.at < begin)
+        yield from self.lines
 
     def read(self) -> Iterator[Event]:
         """Take in what is new."""
@@ -99,6 +109,8 @@ class LogListener:
         if error and self.first_error is None:
             self.first_error = line
         notable = bool(error or changes or line.level in _WORTH_TELLING)
+        if error or line.level in _WORTH_TELLING or _WARNS in line.message:
+            self._notable.append(line)
         if notable or (self._tell_all and line.text):
             yield LogSeen(
                 **self._stamps(),

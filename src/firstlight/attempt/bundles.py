@@ -1,0 +1,83 @@
+"""Everything that was seen, put into a bundle. Records in, a record out; only the environment is asked for here."""
+
+import os
+from typing import Any
+
+from firstlight import __version__, evidence
+from firstlight.attempt.looking import TwoLooks
+from firstlight.core import redact
+from firstlight.core.bundle import Bundle
+from firstlight.core.gap import Gap
+from firstlight.core.host import Host
+from firstlight.core.look import Look
+from firstlight.core.server import ServerCommand
+from firstlight.core.vocabulary import Phase
+from firstlight.engines import typed_options
+from firstlight.supervise.watch import Watch
+
+PENDING_WORTH_TELLING_S = 2.0
+MADE_BY = f"firstlight {__version__}"
+
+
+def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: tuple[Gap, ...]) -> Bundle:
+    """Everything that was seen until now of a server that is watched."""
+    return Bundle(
+        made_by=MADE_BY,
+        run=run,
+        at=watch.stamp()["at"],
+        engine=watch.profile.name,
+        engine_version=watch.phases.version,
+        phase=watch.phases.phase,
+        quiet_since=watch.quiet_since,
+        host=host,
+        timeline=watch.phases.timeline,
+        looks=(looks.first, looks.second) if looks else (),
+        exits=tuple(watch.exits),
+        logs=evidence.tails(watch.log.kept, watch.profile.is_error),
+        gaps=watch.gaps + gaps,
+        question=question_of(watch),
+        watchers=tuple(sorted(watch.target.own_pids)),
+        motion=watch.judgement.motion,
+        started=watch.started_wall,
+        **_launch(watch.command, None if watch.attached else dict(os.environ)),
+    )
+
+
+def bundle_before(command: ServerCommand, host: Host, look: Look) -> Bundle:
+    """What is known of a command that has not been started: the machine, and what lies in its way."""
+    return Bundle(
+        made_by=MADE_BY,
+        run="",
+        at=look.at,
+        engine=command.engine,
+        engine_version="",
+        phase=Phase.SPAWN,
+        quiet_since=0.0,
+        host=host,
+        looks=(look,),
+        watchers=(os.getpid(),),
+        **_launch(command, dict(os.environ)),
+    )
+
+
+def _launch(command: ServerCommand, environ: dict[str, str] | None) -> dict[str, Any]:
+    """What a command line says, redacted. `environ` is what the server inherits; None if it was started elsewhere."""
+    return {
+        "command": redact.command(command.argv),
+        "environment": tuple(redact.environ({**(environ or {}), **dict(command.env)}).items()),
+        "options": typed_options(command),
+        "ranks": command.ranks,
+        "nodes": command.nodes,
+        "node": command.node,
+        "port": command.port,
+    }
+
+
+def question_of(watch: Watch) -> str:
+    """What came of asking the server for a token, where it is not a token; empty if nothing was asked."""
+    questions = watch.questions
+    if questions.waiting_s >= PENDING_WORTH_TELLING_S:
+        waited = f"{questions.waiting_s:.0f} s"
+        return f"port {watch.port} is open, but a request for a token has had no answer for {waited}"
+    last = questions.first.last
+    return last.what if last is not None and not watch.serving else ""
