@@ -6,7 +6,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
-from firstlight.diagnose import first_loss, state
+from firstlight.diagnose import first_loss, reported
 from firstlight.supervise.questions.answer_findings import finding_of
 from firstlight.supervise.watch import Watch
 
@@ -22,34 +22,23 @@ def report_of(
     bundle_path: str = "",
 ) -> Report:
     """The report of an attempt that ended, or paused, with `outcome`."""
-    statement = state(bundle, root=watch.target.root, stalled=outcome == Outcome.STALLED)
+    weighed = reported(bundle, outcome=outcome, root=watch.target.root)
     looked = bool(bundle.looks)
-    return Report(
-        run=bundle.run,
-        outcome=outcome,
-        headline=headline_of(watch, outcome) or statement.headline,
+    return msgspec.structs.replace(
+        weighed,
+        headline=headline_of(watch, outcome) or weighed.headline,
         server=watch.target.root.pid,
         attached=watch.attached,
-        engine=bundle.engine,
-        engine_version=bundle.engine_version,
-        command=bundle.command,
-        started=watch.started_wall,
-        ended=bundle.at,
-        phase=bundle.phase,
         url=watch.url,
-        quiet_since=bundle.quiet_since if outcome in {Outcome.STALLED, Outcome.DEADLINE} else None,
         counter=watch.phases.counter,
         first_token=token,
         completion=watch.questions.completion.text if watch.questions.completion else "",
-        timeline=bundle.timeline,
-        processes=statement.processes if looked else _listed(watch),
-        exits=bundle.exits,
-        findings=statement.findings + _question_finding(watch, outcome),
-        gaps=statement.gaps,
+        processes=weighed.processes if looked else _listed(watch),
+        findings=weighed.findings + _question_finding(watch, outcome),
         first_error=watch.log.first_error,
         log_tail=tuple(watch.log.lines)[-TAIL_LINES:],
         bundle=bundle_path,
-        next_steps=statement.next_steps if looked and outcome != Outcome.SERVING else (),
+        next_steps=weighed.next_steps if looked and outcome != Outcome.SERVING else (),
     )
 
 

@@ -39,6 +39,7 @@ from firstlight.supervise.questions.seek import Questions
 from firstlight.supervise.questions.verify import AnswerKind
 from firstlight.supervise.rows import Rows
 from firstlight.supervise.stamp import Stamps
+from firstlight.supervise.strips import Strips
 
 SAMPLE_EVERY_S = 1.0
 YOUNG_S = 15.0
@@ -99,6 +100,7 @@ class Watch:
         )
         self.questions = questions
         self.rows = Rows()
+        self.strips = Strips(self.started_wall)
         self.exits: list[Exit] = []
         self.judgement: Judgement = liveness.initial()
         self.port = command.port
@@ -199,6 +201,7 @@ class Watch:
         self._recall()
         measurement = self._sampler.sample(self.processes.values())
         self.rows.update(measurement, self.processes, self.phases)
+        self.strips.add(self.rows.all, measurement, self._clock.wall())
         if self.serving:
             self.in_flight = self.questions.in_flight(
                 self.port, quiet_s=self.judgement.quiet_s, clients=self._sampler.clients_of(self.port)
