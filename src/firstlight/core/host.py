@@ -1,5 +1,6 @@
 """The machine, as far as a stall may depend on it."""
 
+from firstlight.core.facts import Cgroup, Limit
 from firstlight.core.gap import Gap, Seen
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import GapReason
@@ -77,7 +78,9 @@ class Host(Record):
     the versions of the NVIDIA driver and the newest CUDA that it supports. `kernel_command` are the words of
     /proc/cmdline that matter (iommu, pci, numa …). `preload` is /etc/ld.so.preload. `hugepages_bytes` is what is
     reserved for them. `clock_synchronised` speaks of the wall clock. `container` is "docker", "kubernetes",
-    "podman", "lxc" or empty.
+    "podman", "lxc" or empty. `limits` and `cgroup` are those of firstlight itself, which a server that it starts
+    inherits. `devices` are the nodes and folders under /dev that matter for transports between GPUs and are there
+    ("/dev/infiniband", "/dev/nvidia-caps-imex-channels", "/dev/gdrdrv", "/dev/kfd").
     """
 
     name: str
@@ -104,6 +107,9 @@ class Host(Record):
     page_bytes: int = 4096
     clock_synchronised: Seen[bool] = NOT_ASKED
     container: str = ""
+    limits: tuple[Limit, ...] | Gap = NOT_ASKED
+    cgroup: Cgroup = Cgroup()
+    devices: tuple[str, ...] | Gap = NOT_ASKED
 
     def place(self, purpose: str) -> Place | None:
         """The first place of that purpose; None if the bundle has none."""

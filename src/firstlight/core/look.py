@@ -65,11 +65,15 @@ class ThreadLook(Record):
     futex: Futex | None = None
 
 
+NOT_COUNTED = Gap(what="bytes of the connection", reason=GapReason.NOT_SUPPORTED, detail="the kernel was not asked")
+
+
 class Socket(Record):
     """A TCP or unix socket. `family`: inet, inet6, unix. Addresses as host and port (0 for a unix socket, whose
     `host` is its path). `state` as in proc_pid_net(5) ("ESTABLISHED", "SYN_SENT", "CLOSE_WAIT", "LISTEN").
     `unread` and `unsent` are bytes that wait in its queues; of a listener `unread` counts the connections that
-    nobody accepts.
+    nobody accepts. `sent_bytes` and `received_bytes` count what has passed since it was connected, as the peer has
+    confirmed it (tcp_info's bytes_acked and bytes_received).
     """
 
     family: str
@@ -80,6 +84,8 @@ class Socket(Record):
     peer_port: int = 0
     unread: int = 0
     unsent: int = 0
+    sent_bytes: int | Gap = NOT_COUNTED
+    received_bytes: int | Gap = NOT_COUNTED
 
 
 class OpenFile(Record):
