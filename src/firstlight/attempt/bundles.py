@@ -11,8 +11,10 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Host
 from firstlight.core.look import Look
 from firstlight.core.server import ServerCommand
-from firstlight.core.vocabulary import Phase
+from firstlight.core.vocabulary import Motion, Phase
+from firstlight.diagnose import Change
 from firstlight.engines import typed_options
+from firstlight.supervise.log.listen import LogListener
 from firstlight.supervise.watch import Watch
 
 PENDING_WORTH_TELLING_S = 2.0
@@ -40,6 +42,38 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         motion=watch.judgement.motion,
         started=watch.started_wall,
         **_launch(watch.command, None if watch.attached else dict(os.environ)),
+    )
+
+
+def bundle_at_once(
+    command: ServerCommand,
+    log: LogListener,
+    looks: TwoLooks,
+    host: Host,
+    environ: dict[str, str],
+    *,
+    gaps: tuple[Gap, ...],
+    watchers: tuple[int, ...],
+) -> Bundle:
+    """What two looks at a running server showed. Nobody watched it before, so nobody knows for how long it has been
+    quiet."""
+    profile = log.phases.profile
+    return Bundle(
+        made_by=MADE_BY,
+        run="",
+        at=looks.second.at,
+        engine=profile.name,
+        engine_version=log.phases.version,
+        phase=log.phases.phase,
+        quiet_since=0.0,
+        host=host,
+        timeline=log.phases.timeline,
+        looks=(looks.first, looks.second),
+        logs=evidence.tails(log.kept, profile.is_error),
+        gaps=gaps,
+        watchers=watchers,
+        motion=Motion.MOVING if looks.difference.change is Change.MOVING else Motion.QUIET,
+        **_launch(command, environ),
     )
 
 

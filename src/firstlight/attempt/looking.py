@@ -62,14 +62,30 @@ class Looking:
         return result
 
     def _look_twice(self, why: str, port: int) -> TwoLooks:
-        began = self._clock.monotonic()
-        first = self._look(port)
-        self._clock.sleep(max(0.0, self._apart_s - (self._clock.monotonic() - began)))
-        second = self._look(port)
-        return TwoLooks(why, first, second, compare(first, second), self._clock.monotonic() - began)
+        return two_looks(self._processes, self._clock, port=port, apart_s=self._apart_s, why=why)
 
-    def _look(self, port: int) -> Look:
-        return evidence.look(self._processes(), clock=self._clock, port=port, deadline_s=LOOK_DEADLINE_S)
+
+def two_looks(
+    processes: Callable[[], Sequence[Process]],
+    clock: Clock,
+    *,
+    port: int,
+    apart_s: float,
+    why: str = "",
+    say: Callable[[str], None] = lambda words: None,
+) -> TwoLooks:
+    """Look, wait until `apart_s` seconds have passed since, and look again, the second time at everything.
+
+    What seldom changes (limits, libraries, native stacks …) is looked at once. `say` is told what is being done.
+    """
+    began = clock.monotonic()
+    say("looking at its processes")
+    first = evidence.look(processes(), clock=clock, port=port, deadline_s=LOOK_DEADLINE_S)
+    say("waiting to see what moves")
+    clock.sleep(max(0.0, apart_s - (clock.monotonic() - began)))
+    say("looking again, deeper")
+    second = evidence.look(processes(), clock=clock, port=port, deadline_s=LOOK_DEADLINE_S, deep=True)
+    return TwoLooks(why, first, second, compare(first, second), clock.monotonic() - began)
 
 
 def confirmation(difference: Difference) -> Confirmation:

@@ -51,7 +51,7 @@ def run(target: str, options: dict[str, Any]) -> int:
     from firstlight.engines import recognise
     from firstlight.supervise.attached import Attached, command_of
 
-    pid, port = _who(target)
+    pid, port = who(target)
     wanted = Options(
         stay=Stay.ONCE if options["once"] else Stay.STAY,
         on_stall=OnStall.REPORT,
@@ -67,7 +67,7 @@ def run(target: str, options: dict[str, Any]) -> int:
         return join(attached, server, scene).exit_code
 
 
-def _who(target: str) -> tuple[int, int]:
+def who(target: str) -> tuple[int, int]:
     """The pid and, where it was named, the port."""
     from firstlight.core.gap import Gap
     from firstlight.supervise.attached import first_process

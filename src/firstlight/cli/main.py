@@ -22,6 +22,8 @@ Examples:
   firstlight up -- vllm serve Qwen/Qwen3-8B -tp 2    follow vLLM from launch to its first verified token
   firstlight up --once --json -- CMD ... | tail -1   the verdict as JSON, for scripts
   firstlight attach 4711                             watch a server that is already running
+  firstlight look 4711 && firstlight why look-4711.json
+                                                     who waits for whom in it, and why
   firstlight report last --format markdown           the last verdict, ready to paste into an issue
 
 \b
@@ -48,6 +50,9 @@ COMMANDS = {
     "up": Lazy("firstlight.cli.up:command", "Start a server and follow it to its first verified token."),
     "attach": Lazy("firstlight.cli.attach:command", "Watch a server that is already running; never signals it."),
     "probe": Lazy("firstlight.cli.probe:command", "Answer a Kubernetes probe: moving, stalled since, serving."),
+    "look": Lazy("firstlight.cli.look:command", "Collect the evidence about a running server now, into one file."),
+    "why": Lazy("firstlight.cli.why:command", "Say who waits for whom and why, from a bundle or a run."),
+    "check": Lazy("firstlight.cli.check:command", "Say what can be known to be wrong before a server is started."),
     "serve": Lazy("firstlight.cli.serve:command", "Run the embedded engine alone."),
     "runs": Lazy("firstlight.cli.runs:command", "List past and present runs."),
     "report": Lazy("firstlight.cli.report:command", "Show the report of a run: terminal, Markdown, HTML or JSON."),

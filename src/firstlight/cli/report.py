@@ -1,19 +1,17 @@
 """`firstlight report`: a run's verdict as text, Markdown, HTML or JSON."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from firstlight.cli.rendered import FORMATS, form_of, write_report
 from firstlight.core.report import Report
-from firstlight.errors import CannotLook, UsageError
+from firstlight.errors import CannotLook
 
 if TYPE_CHECKING:
     from firstlight.supervise.runs.folders import RunFolder
 
-FORMATS = ("terminal", "markdown", "html", "json")
-SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".json": "json"}
 REPORT_BYTES_MAX = 64 * 1024 * 1024
 
 EPILOG = """\b
@@ -32,16 +30,7 @@ Examples:
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 def command(run: str, form: str | None, as_json: bool, output: Path | None) -> int:
     """Render the report of RUN: its id, a part of it, its folder, or `last` (the default)."""
-    form = form or ("json" if as_json else SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal")
-    text = render(load(run), form, colour=output is None)
-    if output is None:
-        click.echo(text, nl=False)
-        return 0
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"the report could not be written: {error}", "Name another file with -o") from error
-    click.echo(f"written to {output}", err=True)
+    write_report(load(run), form_of(form, output, as_json=as_json), output)
     return 0
 
 
@@ -95,19 +84,3 @@ def _report_of(run: "RunFolder") -> Report:
     if report is None:
         raise CannotLook(f"the journal of {run.id} holds no start of a server", f"Look into {run.path}")
     return report
-
-
-def render(report: Report, form: str, *, colour: bool = False) -> str:
-    """The report in one of the forms, ending in a newline."""
-    from firstlight.core.record import to_json
-    from firstlight.report.html import html
-    from firstlight.report.markdown import markdown
-    from firstlight.report.terminal import terminal
-
-    if form == "json":
-        return to_json(report).decode() + "\n"
-    if form == "terminal":
-        from firstlight.cli.screen.results import wants_colour, width_of
-
-        return terminal(report, width=width_of(sys.stdout), colour=colour and wants_colour(sys.stdout))
-    return html(report) if form == "html" else markdown(report)

@@ -100,6 +100,8 @@ class Outcome(StrEnum):
     """It was not launched: no such command, or a port that is taken."""
     NOT_LOOKED = "not_looked"
     """firstlight could not observe the server."""
+    LOOKED = "looked"
+    """It was looked at once, and nobody waited for an end."""
     INTERRUPTED = "interrupted"
     """Ctrl-C or SIGTERM before there was a verdict."""
 
@@ -111,6 +113,7 @@ EXIT_CODES: dict[Outcome, int] = {
     Outcome.EXITED: 3,
     Outcome.NOT_LOOKED: 4,
     Outcome.DEADLINE: 5,
+    Outcome.LOOKED: 0,
     Outcome.INTERRUPTED: 130,
 }
 

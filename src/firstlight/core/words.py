@@ -15,6 +15,7 @@ OUTCOME_WORDS = {
     Outcome.DEADLINE: "deadline passed",
     Outcome.NOT_STARTED: "not started",
     Outcome.NOT_LOOKED: "not verified",
+    Outcome.LOOKED: "looked at",
     Outcome.INTERRUPTED: "interrupted",
 }
 

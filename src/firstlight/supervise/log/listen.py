@@ -21,7 +21,8 @@ _WORTH_TELLING = frozenset({"WARNING", "ERROR", "CRITICAL"})
 
 
 class LogListener:
-    """Follows every log of one server. `lines` are the last ones, `first_error` is never forgotten."""
+    """Follows every log of one server. `lines` are the last ones, `first_error` is never forgotten, `phases` is
+    what they say of the start."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class LogListener:
         self._notable: deque[LogLine] = deque(maxlen=NOTABLE_KEPT)
         self.says_ready = False
         self._followers = followers
-        self._phases = phases
+        self.phases = phases
         self._is_new_text = is_new_text
         self._clock = clock
         self._stamps = stamps
@@ -68,7 +69,7 @@ class LogListener:
                 for raw in lines:
                     for _ in self._see(raw):
                         pass
-        self._phases.forget_times(self._clock.wall())
+        self.phases.forget_times(self._clock.wall())
         self.take_activity()
 
     def drain(self) -> Iterator[Event]:
@@ -82,7 +83,7 @@ class LogListener:
 
     def enter(self, phase: Phase) -> Iterator[Event]:
         """A phase that the watcher knows of as a fact, not from the log."""
-        return self._phase_events(self._phases.enter(phase, self._clock.wall()))
+        return self._phase_events(self.phases.enter(phase, self._clock.wall()))
 
     def take_activity(self) -> LogActivity:
         """What the logs did since this was last asked."""
@@ -95,15 +96,15 @@ class LogListener:
         return activity
 
     def _see(self, raw: RawLine) -> Iterator[Event]:
-        profile = self._phases.profile
+        profile = self.phases.profile
         line = profile.read_line(raw)
         self.lines.append(line)
         if not profile.is_consequence(line) and self._is_new_text(line.message):
             self._new_text = True
-        before = self._phases.counter
-        changes = self._phases.see(line)
+        before = self.phases.counter
+        changes = self.phases.see(line)
         yield from self._phase_events(changes)
-        if (counter := self._phases.counter) is not None and counter != before:
+        if (counter := self.phases.counter) is not None and counter != before:
             yield from self._count(counter, before)
         error = profile.is_error(line)
         if error and self.first_error is None:
@@ -127,8 +128,8 @@ class LogListener:
             self._counter_moved = True
         if self._clock.monotonic() >= self._progress_due or counter.done >= counter.total:
             self._progress_due = self._clock.monotonic() + PROGRESS_EVERY_S
-            eta_s = self._phases.eta_s(self._clock.wall())
-            yield Progress(**self._stamps(), phase=self._phases.phase, counter=counter, eta_s=eta_s)
+            eta_s = self.phases.eta_s(self._clock.wall())
+            yield Progress(**self._stamps(), phase=self.phases.phase, counter=counter, eta_s=eta_s)
 
     def _phase_events(self, changes: Sequence[PhaseChange]) -> Iterator[Event]:
         for change in changes:

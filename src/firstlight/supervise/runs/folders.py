@@ -59,6 +59,7 @@ STATE_READS = 3
 
 _ENDED = frozenset("ZX")
 _TICK_S = 0.01
+_BUNDLE = re.compile(r"bundle-(\d+)\.json")
 _RUN_ID = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})-([a-z0-9_]{1,32})-[0-9a-f]{3}")
 
 
@@ -81,6 +82,12 @@ class RunFolder:
     @property
     def report(self) -> Path:
         return self.path / "report.json"
+
+    @property
+    def bundles(self) -> tuple[Path, ...]:
+        """Every bundle of the run, in the order in which they were written."""
+        named = ((_BUNDLE.fullmatch(path.name), path) for path in self.path.glob("bundle-*.json"))
+        return tuple(path for _, path in sorted((int(found[1]), path) for found, path in named if found))
 
     def write(self, name: str, data: bytes) -> str:
         """Put a whole file into the folder, or nothing; gives its path, empty if it could not be written."""

@@ -1,0 +1,51 @@
+"""Look at a running server now: its processes twice, its log once, the machine; no question is asked of it."""
+
+import os
+from collections.abc import Callable
+from contextlib import closing
+
+from firstlight import evidence
+from firstlight.attempt.bundles import bundle_at_once
+from firstlight.attempt.looking import two_looks
+from firstlight.clock import Clock
+from firstlight.core import redact
+from firstlight.core.bundle import Bundle
+from firstlight.core.process import Process
+from firstlight.core.server import ServerCommand
+from firstlight.engines import profile_for
+from firstlight.errors import CannotLook
+from firstlight.supervise.attached import Attached, command_of
+from firstlight.supervise.log.listen import LogListener
+from firstlight.supervise.log.phases import PhaseTracker
+from firstlight.supervise.processes.tree import ProcessTree
+from firstlight.supervise.stamp import Stamps
+
+Say = Callable[[str], None]
+
+
+def look_now(target: Attached, command: ServerCommand, clock: Clock, *, apart_s: float, say: Say) -> Bundle:
+    """Everything that can be seen of a running server. `say` is told what is being done.
+
+    Raises:
+        CannotLook: the server ended before it could be looked at.
+    """
+    _, environ = command_of(target.root.pid)
+    redact.remember((command.api_key, *redact.secrets_of(command.argv, (*command.env, *environ.items()))))
+    profile = profile_for(command)
+    with closing(ProcessTree(target.root, clock, reapers=target.reapers, identify=profile.identify)) as tree:
+        say("reading its log")
+        log = LogListener(target.followers, PhaseTracker(profile, clock.wall()), lambda _: True, clock, Stamps(clock))
+        log.catch_up()
+        looks = two_looks(lambda: _processes(tree), clock, port=command.port, apart_s=apart_s, say=say)
+        if not any(look.processes for look in (looks.first, looks.second)):
+            raise CannotLook(f"process {target.root.pid} ended before it could be looked at")
+        say("looking at the machine")
+        host = evidence.host(clock, environ=environ, model=command.model)
+        return bundle_at_once(
+            command, log, looks, host, environ, gaps=(*target.gaps, *tree.gaps), watchers=(os.getpid(),)
+        )
+
+
+def _processes(tree: ProcessTree) -> tuple[Process, ...]:
+    tree.refresh()
+    return tuple(tree.processes.values())

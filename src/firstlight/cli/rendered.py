@@ -1,0 +1,57 @@
+"""A report in the form that was asked for, to stdout or into a file."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from firstlight.core.report import Report
+from firstlight.errors import UsageError
+
+FORMATS = ("terminal", "markdown", "html", "json")
+SUFFIXES = {".md": "markdown", ".html": "html", ".htm": "html", ".json": "json"}
+
+
+def form_of(form: str | None, output: Path | None, *, as_json: bool) -> str:
+    """The form that was named, or that the file's suffix tells, or the terminal's."""
+    if form or as_json:
+        return form or "json"
+    return SUFFIXES.get(output.suffix.lower(), "terminal") if output else "terminal"
+
+
+def write_report(report: Report, form: str, output: Path | None) -> None:
+    """Say it on stdout, or write it to `output`."""
+    text = render(report, form, colour=output is None)
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    write_file(output, text.encode(errors="replace"), "report")
+
+
+def write_file(output: Path, data: bytes, what: str) -> None:
+    """Write a whole file and say so.
+
+    Raises:
+        UsageError: it could not be written.
+    """
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        raise UsageError(f"the {what} could not be written: {error}", "Name another file with -o") from error
+    click.echo(f"written to {output}", err=True)
+
+
+def render(report: Report, form: str, *, colour: bool = False) -> str:
+    """The report in one of the forms, ending in a newline."""
+    from firstlight.core.record import to_json
+    from firstlight.report.html import html
+    from firstlight.report.markdown import markdown
+    from firstlight.report.terminal import terminal
+
+    if form == "json":
+        return to_json(report).decode() + "\n"
+    if form == "terminal":
+        from firstlight.cli.screen.results import wants_colour, width_of
+
+        return terminal(report, width=width_of(sys.stdout), colour=colour and wants_colour(sys.stdout))
+    return html(report) if form == "html" else markdown(report)
