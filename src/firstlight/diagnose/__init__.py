@@ -2,6 +2,7 @@
 
 from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
 from firstlight.diagnose.losses import first_loss
+from firstlight.diagnose.reported import reported
 from firstlight.diagnose.statement import Statement, state
 
-__all__ = ["Change", "Difference", "ProcessChange", "Statement", "compare", "first_loss", "state"]
+__all__ = ["Change", "Difference", "ProcessChange", "Statement", "compare", "first_loss", "reported", "state"]
