@@ -38,7 +38,8 @@ def report_of(
         first_error=watch.log.first_error,
         log_tail=tuple(watch.log.lines)[-TAIL_LINES:],
         bundle=bundle_path,
-        next_steps=weighed.next_steps if looked and outcome != Outcome.SERVING else (),        strips=watch.strips.all,
+        next_steps=weighed.next_steps if looked and outcome != Outcome.SERVING else (),
+        strips=watch.strips.all,
     )
 
 
