@@ -21,6 +21,7 @@ from firstlight.core.vocabulary import GapReason
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+PF_FORKNOEXEC = 0x40
 
 
 def gap_from(error: OSError, what: str, pid: int = 0) -> Gap:
@@ -56,7 +57,8 @@ def pids() -> list[int]:
 class Stat(NamedTuple):
     """/proc/PID/stat, the fields that are used. Times in seconds, sizes in bytes, `started` in clock ticks.
 
-    `children_cpu_s` is what children used that ended and were waited for, and their children.
+    `children_cpu_s` is what children used that ended and were waited for, and their children. `forked` is true for a
+    process that was forked and has not called exec since (PF_FORKNOEXEC).
     """
 
     pid: int
@@ -72,6 +74,7 @@ class Stat(NamedTuple):
     memory_bytes: int
     exit_code: int
     children_cpu_s: float = 0.0
+    forked: bool = False
 
     @property
     def id(self) -> ProcessId:
@@ -102,6 +105,7 @@ def stat(pid: int, tid: int = 0) -> Stat:
         memory_bytes=int(f[21]) * PAGE_BYTES,
         exit_code=int(f[49]) if len(f) > 49 else 0,
         children_cpu_s=(int(f[13]) + int(f[14])) / TICKS_PER_S,
+        forked=bool(int(f[6]) & PF_FORKNOEXEC),
     )
 
 
@@ -279,6 +283,41 @@ def mapped(pid: int, under: str) -> set[str]:
         return {path.strip().decode(errors="replace") for path in paths if path.startswith(prefix)}
 
 
+class MappedFile(NamedTuple):
+    """A file that a process maps. `device` and `inode` as the kernel tells them, `code` if any of it may be executed,
+    `deleted` if its name is gone from the disk or means another file by now."""
+
+    path: str
+    device: str
+    inode: int
+    code: bool
+    deleted: bool
+
+
+def mapped_files(pid: int) -> list[MappedFile]:
+    """Every file that a process maps, once, in the order of the addresses. Takes the target's mmap lock."""
+    found: dict[tuple[bytes, bytes], MappedFile] = {}
+    with Path(f"/proc/{pid}/maps").open("rb") as rows:
+        for row in rows:
+            _, mode, _, device, inode, *rest = row.split(maxsplit=5)
+            if not rest or inode == b"0":
+                continue
+            name = rest[0].rstrip(b"\n")
+            known = found.get((inode, name))
+            if known is None:
+                path = name.decode(errors="replace")
+                gone = path.endswith(_DELETED)
+                found[inode, name] = MappedFile(
+                    path.removesuffix(_DELETED), device.decode(), int(inode), b"x" in mode, gone
+                )
+            elif b"x" in mode and not known.code:
+                found[inode, name] = known._replace(code=True)
+    return list(found.values())
+
+
+_DELETED = " (deleted)"
+
+
 def memory(pid: int, address: int, length: int) -> bytes:
     """Up to `length` bytes of a process's memory, without stopping it.
 
@@ -346,6 +385,24 @@ def epoll_members(pid: int, fd: int) -> list[int]:
     """The descriptors that an epoll set watches, from the `tfd:` lines of its fdinfo."""
     rows = (row.split() for row in _read(f"/proc/{pid}/fdinfo/{fd}").splitlines() if row.startswith(b"tfd:"))
     return [int(row[1]) for row in rows]
+
+
+class ResourceLimit(NamedTuple):
+    """One row of /proc/PID/limits: its name there ("Max open files"), soft and hard limit, -1 for none."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+def limits(pid: int) -> list[ResourceLimit]:
+    """The resource limits of a process (getrlimit(2)). Needs the right to ptrace another user's process."""
+    found = []
+    for row in _read(f"/proc/{pid}/limits").decode(errors="replace").splitlines()[1:]:
+        words = row[26:].split()
+        soft, hard = (-1 if word == "unlimited" else int(word) for word in words[:2])
+        found.append(ResourceLimit(row[:26].strip(), soft, hard))
+    return found
 
 
 def status(pid: int, tid: int = 0) -> dict[str, str]:
@@ -434,5 +491,35 @@ def boot_wall_time() -> float:
 
 def memory_total_bytes() -> int:
     """Installed memory."""
-    first = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()[0]
-    return int(first.split()[1]) * 1024
+    return meminfo()["MemTotal"]
+
+
+def meminfo() -> dict[str, int]:
+    """/proc/meminfo, in bytes; the few rows without a unit (HugePages_Total) are counts."""
+    rows = (row.split() for row in _read("/proc/meminfo").decode().splitlines())
+    return {row[0].rstrip(":"): int(row[1]) * (1024 if row[2:] else 1) for row in rows}
+
+
+def vmstat() -> dict[str, int]:
+    """/proc/vmstat: counts since boot, in pages where they count memory."""
+    rows = (row.split() for row in _read("/proc/vmstat").decode().splitlines())
+    return {row[0]: int(row[1]) for row in rows}
+
+
+def pressure(resource: str) -> dict[str, float]:
+    """Stalls for want of "memory", "io" or "cpu", in percent of the last ten seconds: of "some" tasks, of "full".
+
+    Not there without CONFIG_PSI, and refused (EOPNOTSUPP) where it is switched off.
+    """
+    rows = (row.split() for row in _read(f"/proc/pressure/{resource}").decode().splitlines())
+    return {row[0]: float(row[1].removeprefix("avg10=")) for row in rows}
+
+
+def kernel_command() -> tuple[str, ...]:
+    """The words that the kernel was booted with."""
+    return tuple(_read("/proc/cmdline").decode(errors="replace").split())
+
+
+def nvidia_version() -> str:
+    """What the NVIDIA kernel module says of itself, first line; not there without the module."""
+    return _read("/proc/driver/nvidia/version").decode(errors="replace").partition("\n")[0]

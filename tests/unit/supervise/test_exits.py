@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from firstlight import procfs
+from firstlight.cgroupfs import cgroup_mounts
 from firstlight.clock import HandClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
@@ -17,7 +18,6 @@ from firstlight.supervise.processes.exits import PIDFDS_SHARE, ExitWatch, exit_o
 from firstlight.supervise.processes.oom import (
     GROWTH_COUNTS_S,
     OomWatch,
-    cgroup_mounts,
     counter_file,
     killed_pids,
     oom_kills,

@@ -9,9 +9,9 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-from firstlight import procfs
+from firstlight import cgroupfs, procfs
+from firstlight.cgroupfs import Mount
 from firstlight.clock import Clock
 from firstlight.core.process import ProcessId
 
@@ -22,58 +22,18 @@ _INITIAL_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO
 _KILLED = re.compile(rb"[Kk]illed process (\d+)")
 
 
-class Mount(NamedTuple):
-    """A cgroup hierarchy: which group its root shows, where, and which controllers it has (v2: none are named)."""
-
-    root: str
-    point: str
-    controllers: frozenset[str]
-    unified: bool
-
-
-def cgroup_mounts(mountinfo: str) -> list[Mount]:
-    """The cgroup hierarchies in the text of /proc/self/mountinfo (proc(5))."""
-    found = []
-    for line in mountinfo.splitlines():
-        before, separator, after = line.partition(" - ")
-        left, right = before.split(" "), after.split(" ")
-        if separator and right[0] in {"cgroup", "cgroup2"} and len(left) > 4 and len(right) > 2:
-            found.append(Mount(left[3], left[4], frozenset(right[2].split(",")), right[0] == "cgroup2"))
-    return found
-
-
 def counter_file(mounts: list[Mount], cgroup: str) -> Path | None:
     """Where the OOM kills of a process are counted, from the text of its /proc/PID/cgroup. None if nowhere."""
-    for line in cgroup.splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
-        for mount in mounts:
-            if mount.unified and not controllers:
-                file = _below(mount, group) / "memory.events"
-            elif not mount.unified and "memory" in controllers.split(",") and "memory" in mount.controllers:
-                file = _below(mount, group) / "memory.oom_control"
-            else:
-                continue
-            if file.exists():
-                return file
+    for group in cgroupfs.groups(mounts, cgroup, "memory"):
+        file = group.folder / ("memory.events" if group.unified else "memory.oom_control")
+        if file.exists():
+            return file
     return None
-
-
-def _below(mount: Mount, group: str) -> Path:
-    """A group's folder. In a container the group may be named as the host names it, and be the mount's own root."""
-    if mount.root != "/":
-        group = group.removeprefix(mount.root)
-    folder = Path(mount.point + group)
-    return folder if folder.is_dir() else Path(mount.point)
 
 
 def oom_kills(text: str) -> int:
     """The counter in the text of memory.events (v2) or memory.oom_control (v1, Linux 4.13 on)."""
-    for line in text.splitlines():
-        key, _, value = line.partition(" ")
-        if key == "oom_kill":
-            return int(value)
-    return 0
+    return cgroupfs.counts(text).get("oom_kill", 0)
 
 
 def killed_pids(record: bytes) -> set[int]:
@@ -105,7 +65,7 @@ class OomWatch:
 
     def __init__(self, clock: Clock, *, read_kernel_log: Callable[[], bytes] | None = None) -> None:
         self._clock = clock
-        self._mounts = _mounts()
+        self._mounts = cgroupfs.mounts()
         self._files: dict[ProcessId, Path] = {}
         self._counters: dict[Path, _Counter] = {}
         self._named: set[int] = set()
@@ -168,10 +128,3 @@ class KernelLog:
             except OSError:
                 break
         return b"\n".join(records)
-
-
-def _mounts() -> list[Mount]:
-    try:
-        return cgroup_mounts(procfs.mountinfo())
-    except OSError:
-        return []
