@@ -17,6 +17,7 @@ from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.process import Process, ProcessSample
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import syscalls
+from firstlight.evidence.futexes import Owners, futex_of
 
 THREADS_MAX = 512
 
@@ -50,9 +51,10 @@ def _refused(sample: ProcessSample, threads: tuple[ThreadLook, ...]) -> tuple[Ga
 def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
     tids = sorted(procfs.tids(pid), key=lambda tid: (tid != pid, tid))
     threads = []
+    owners = Owners(pid, len(tids))
     for tid in tids[:THREADS_MAX]:
         try:
-            threads.append(_thread(pid, tid))
+            threads.append(_thread(pid, tid, owners))
         except (FileNotFoundError, ProcessLookupError):
             continue  # a thread that just ended waits for nothing
     if len(tids) <= THREADS_MAX:
@@ -61,9 +63,10 @@ def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
     return tuple(threads), (Gap(what="threads", reason=GapReason.NOT_SUPPORTED, detail=detail, pid=pid),)
 
 
-def _thread(pid: int, tid: int) -> ThreadLook:
+def _thread(pid: int, tid: int, owners: Owners) -> ThreadLook:
     stat = procfs.stat(pid, tid)
     call = _or_gap(partial(_call, pid, tid), "system call", pid)
+    awaited = None if isinstance(call, Gap) else call.futex
     return ThreadLook(
         tid=tid,
         name=stat.comm,
@@ -73,6 +76,7 @@ def _thread(pid: int, tid: int) -> ThreadLook:
         syscall=call if isinstance(call, Gap) else call.text,
         fds=() if isinstance(call, Gap) else call.fds,
         path="" if isinstance(call, Gap) else call.path,
+        futex=futex_of(awaited, tid, partial(procfs.memory, pid), owners) if awaited else None,
     )
 
 

@@ -7,8 +7,10 @@ is often caught in, are named; any other is shown by its number.
 import platform
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from firstlight.evidence.futexes import FutexWait, Memory, waits
 
 # name, number on x86-64, number on aarch64 ("-" where it does not exist), arguments that mean something
 _TABLE = """
@@ -92,9 +94,6 @@ futex_waitv 449 449 5
 _POLLED_MAX = 256
 _PATH_MAX = 4096
 
-Memory = Callable[[int, int], bytes]
-"""Reads `length` bytes at `address` of the thread's process; may raise OSError."""
-
 
 def _numbers(column: int) -> dict[int, tuple[str, int]]:
     rows = (line.split() for line in _TABLE.split("\n") if line)
@@ -116,13 +115,15 @@ _PATH_ARGUMENT = {"open": 0, "execve": 0, "openat": 1, "openat2": 1}
 class Call(NamedTuple):
     """A system call as it is shown, the descriptors that it waits for and the path that it opens.
 
-    `epoll` is the descriptor of an epoll set whose members are waited for, -1 if there is none.
+    `epoll` is the descriptor of an epoll set whose members are waited for, -1 if there is none; `futex` the wait that
+    a futex call is.
     """
 
     text: str
     fds: tuple[int, ...] = ()
     path: str = ""
     epoll: int = -1
+    futex: FutexWait | None = None
 
 
 RUNNING = Call("running")
@@ -145,6 +146,8 @@ def decode(seen: tuple[int, tuple[int, ...]] | None, memory: Memory, machine: st
 
 
 def _with_arguments(name: str, text: str, arguments: tuple[int, ...], memory: Memory) -> Call:
+    if name == "futex":
+        return Call(text, futex=waits(arguments))
     fds: tuple[int, ...] = ()
     if _ON_FIRST_ARGUMENT.fullmatch(name):
         fds = (arguments[0],)
