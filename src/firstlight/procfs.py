@@ -268,6 +268,16 @@ def syscall(pid: int, tid: int) -> tuple[int, tuple[int, ...]] | None:
     return int(parts[0]), tuple(int(p, 16) for p in parts[1:7])
 
 
+def kernel_stack(pid: int, tid: int) -> tuple[str, ...]:
+    """The kernel functions that a thread is in, innermost first, from lines like "[<0>] futex_wait+0x67/0x120".
+
+    Needs CAP_SYS_ADMIN outside of any user namespace, that is root on the machine itself, and a kernel with
+    CONFIG_STACKTRACE. Takes the target's exec lock, so it may block.
+    """
+    rows = (row.split() for row in _read(f"/proc/{pid}/task/{tid}/stack").decode(errors="replace").splitlines())
+    return tuple(row[1].partition("+")[0] for row in rows if len(row) > 1)
+
+
 def maps(pid: int, name: str) -> bool:
     """Whether the process maps a file with `name` in its path. Takes the target's mmap lock."""
     wanted = name.encode()
