@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_from_the_start_is_told_before_anything_is_started(
         ended = start("comes_up", "--port", other.server_port).wait(WAIT_S)
     assert ended.code == 2
     assert ended.all(Started) == []
-    finding = next(finding for finding in ended.report.findings if finding.id == "port_taken")
+    finding = next(finding for finding in ended.report.findings if finding.id == "port_in_use")
     assert finding.pids == (os.getpid(),)
     assert str(other.server_port) in ended.report.headline
 

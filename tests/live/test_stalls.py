@@ -120,7 +120,7 @@ def stacks(ended: Ended) -> dict[int, str]:
 
 @of("lock_inversion")
 def test_two_threads_that_hold_each_others_lock_are_found(ended: Ended) -> None:
-    assert "lock_inversion" in verdicts(ended)
+    assert "deadlock" in verdicts(ended)
     where = " ".join(stacks(ended).values())
     assert "allocate" in where
     assert "evict" in where
@@ -151,7 +151,7 @@ def test_a_weights_file_that_is_a_fifo_is_named(ended: Ended) -> None:
 
 @of("stale_extension_lock_folder")
 def test_a_stale_lock_file_is_named_with_its_path(ended: Ended) -> None:
-    assert "stale_lock_file" in verdicts(ended)
+    assert "stale_jit_lock" in verdicts(ended)
     assert ended.pid_of("worker_TP0") in accused(ended)
     assert re.search(r"fused_rotary/lock", told(ended))
 
@@ -217,4 +217,4 @@ def test_a_request_that_never_comes_back_is_a_stall(ended: Ended) -> None:
 @of("port_taken_hang")
 def test_the_answers_of_another_process_are_not_taken_for_the_servers(ended: Ended) -> None:
     assert ended.report.first_token is None
-    assert "port_taken" in verdicts(ended)
+    assert "port_in_use" in verdicts(ended)

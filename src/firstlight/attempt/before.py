@@ -50,7 +50,7 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
     now = scene.clock.wall()
     taken = isinstance(why, PortTaken)
     finding = Finding(
-        id="port_taken" if taken else "not_startable",
+        id="port_in_use" if taken else "not_startable",
         title=why.what,
         verdict="established",
         pids=(why.pid,) if isinstance(why, PortTaken) and why.pid else (),

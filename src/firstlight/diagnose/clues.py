@@ -85,8 +85,10 @@ class Nature(IntEnum):
 
 
 class Advice(NamedTuple):
-    """What to do: the command or option that would confirm the cause, work around it, and repair it."""
+    """What to do: the command or option that would confirm the cause, work around it, and repair it. `steps` are
+    sentences that stand for themselves."""
 
+    steps: tuple[str, ...] = ()
     confirm: tuple[str, ...] = ()
     work_around: tuple[str, ...] = ()
     repair: tuple[str, ...] = ()

@@ -1,41 +1,41 @@
 """One sentence: what is wrong, with whom, since when, and who waits for it. Pure."""
 
 from firstlight.core.report import Finding
-from firstlight.core.vocabulary import Role
+from firstlight.core.vocabulary import Certainty, Role
 from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.names import listed, of_exit
-from firstlight.diagnose.quotes import ESTABLISHED
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, difference
+from firstlight.diagnose.weigh import Verdicts
 
 _BYSTANDERS = {Role.FRONT, Role.HELPER}
 """Fronts move whenever somebody asks for their health, trackers whenever they please."""
 
 
 def headline(
-    scene: Scene, findings: tuple[Finding, ...], suspect: Standing | None, doing: dict[int, str], *, stalled: bool
+    scene: Scene, verdicts: Verdicts, suspect: Standing | None, doing: dict[int, str], *, stalled: bool
 ) -> str:
     """The verdict in one sentence."""
+    findings = verdicts.findings
     if scene.missed:
         return _after_death(scene, findings)
     moving = "" if stalled or _explained(scene, findings) else _moving(scene)
     if moving:
         return f"still moving in {scene.bundle.phase.value}: {moving}"
-    if scene.deaths and findings[0].pids[0] == scene.deaths[0].id.pid:
+    if findings and findings[0].id == "program_failed":
         return _after_death(scene, findings)
     begin = _beginning(scene)
     if suspect is None:
         return f"{begin}: none of its processes could be seen"
-    known = any(suspect.pid in finding.pids for finding in findings)
-    unknown = "" if known else f"{scene.bundle.question or 'cause unknown'}; "
+    unknown = "" if verdicts.cause else f"{scene.bundle.question or 'cause unknown'}; "
     return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
 
 
 def _explained(scene: Scene, findings: tuple[Finding, ...]) -> bool:
     """Whether a stall is found whatever else moves: it is established, or somebody it names stands still while those
     move who only answer questions."""
-    if any(finding.verdict == ESTABLISHED for finding in findings):
+    if any(finding.verdict == Certainty.ESTABLISHED for finding in findings):
         return True
     accused = {finding.pids[0] for finding in findings if finding.pids}
     stands = any(one.pid in accused and one.change is not None and not one.moves for one in scene.standings)

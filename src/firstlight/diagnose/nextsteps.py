@@ -1,25 +1,23 @@
 """What to do next: close the gaps that hid something, and collect what would decide. Pure."""
 
 from firstlight.core.gap import Gap
-from firstlight.core.report import Finding
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import difference
 from firstlight.diagnose.waits import Kind
+from firstlight.diagnose.weigh import Verdicts
 
 _STEPS_MAX = 6
 
 
-def next_steps(
-    scene: Scene, findings: tuple[Finding, ...], gaps: tuple[Gap, ...], *, stalled: bool
-) -> tuple[str, ...]:
+def next_steps(scene: Scene, verdicts: Verdicts, gaps: tuple[Gap, ...], *, stalled: bool) -> tuple[str, ...]:
     """Advice of the findings first, then how to close the gaps, then what would tell more if nothing was found."""
-    steps = [advice for finding in findings for advice in finding.advice]
+    steps = [advice for finding in verdicts.findings for advice in finding.advice]
     steps += _to_close(gaps)
     changes = difference(scene.bundle)
-    if not findings and (stalled or not (changes and changes.change is Change.MOVING)):
+    if not verdicts.cause and (stalled or not (changes and changes.change is Change.MOVING)):
         steps += _to_collect(scene)
     return tuple(dict.fromkeys(steps))[:_STEPS_MAX]
 

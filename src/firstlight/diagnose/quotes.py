@@ -8,11 +8,10 @@ from firstlight.core.words import printable
 from firstlight.diagnose import frames
 from firstlight.diagnose.standing import Standing
 
-ESTABLISHED = "established"
-SUPPORTED = "supported"
 QUOTE_MAX = 160
 """Characters of one line of evidence: it is read in a terminal, among others."""
 _CODE_MAX = 60
+_NAME_MAX = 40
 
 
 def call(thread: ThreadLook | None) -> str:
@@ -20,6 +19,11 @@ def call(thread: ThreadLook | None) -> str:
     if thread is None or isinstance(thread.syscall, Gap):
         return "a system call that may not be seen"
     return thread.syscall
+
+
+def thread(of: ThreadLook) -> str:
+    """The beginning of a line about a thread."""
+    return f"thread {of.tid} ({printable(of.name, _NAME_MAX)}): "
 
 
 def shortened(text: str) -> str:

@@ -12,10 +12,14 @@ from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.log import LogLine
 from firstlight.core.look import Look, NativeFrame, ProcessLook, ThreadLook
+from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import frames
 from firstlight.diagnose.clues import Sighting
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.waits import Kind
+
+NO_LOOK = Gap(what="processes", reason=GapReason.NOT_SUPPORTED, detail="the bundle holds no look at them")
 
 
 def lines(bundle: Bundle) -> Iterator[LogLine]:
@@ -84,6 +88,28 @@ def stands_in(scene: Scene, pattern: str, *, native: bool = False, waiting: bool
             if at is not None:
                 shown = " < ".join(words_of(frame) for frame in stack[max(0, at - 1) : at + 3])
                 yield Sighting(shortened(f"{scene.name(one.process.id.pid)}: {shown}"), (one.process.id.pid,))
+
+
+def unseen_waits(scene: Scene) -> Iterator[Gap]:
+    """What kept it from being seen what some process waits for."""
+    if last(scene) is None:
+        yield NO_LOOK
+    for one in scene.standings:
+        if one.thread is None:
+            yield from one.look.gaps
+        elif one.wait.kind is Kind.UNKNOWN and isinstance(one.thread.syscall, Gap):
+            yield one.thread.syscall
+
+
+def unseen_stacks(scene: Scene) -> Iterator[Gap]:
+    """What kept a Python stack from being seen."""
+    if last(scene) is None:
+        yield NO_LOOK
+    for one in scene.standings:
+        if one.thread is None:
+            yield from one.look.gaps
+        else:
+            yield from (thread.stack for thread in one.look.threads if isinstance(thread.stack, Gap))
 
 
 def words_of(frame: object) -> str:

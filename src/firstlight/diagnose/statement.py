@@ -8,26 +8,30 @@ from firstlight.core.record import Record
 from firstlight.core.report import Finding, ReportedProcess
 from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import clauses, ranks
-from firstlight.diagnose.findings import findings_of
+from firstlight.diagnose.causes import all_causes
 from firstlight.diagnose.headline import headline
 from firstlight.diagnose.logwords import first_error, last_words
 from firstlight.diagnose.nextsteps import next_steps
 from firstlight.diagnose.scene import Scene, scene_of
 from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.weigh import weigh
 
 _ROLES = (Role.WORKER, Role.ENGINE, Role.OTHER, Role.COMPILER, Role.FRONT, Role.HELPER)
 
 
 class Statement(Record):
-    """The diagnosis. `suspects` are the pids that the others wait for, most suspicious first."""
+    """The diagnosis. `cause` is the finding that says why, None if that is unknown. `suspects` are the pids that the
+    others wait for, most suspicious first. `weighed` has the word for every cause that is no finding."""
 
     headline: str
     processes: tuple[ReportedProcess, ...]
     findings: tuple[Finding, ...]
     next_steps: tuple[str, ...]
+    cause: Finding | None = None
     suspects: tuple[int, ...] = ()
     first_error: LogLine | None = None
     gaps: tuple[Gap, ...] = ()
+    weighed: tuple[tuple[str, str], ...] = ()
 
 
 def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True) -> Statement:
@@ -40,20 +44,28 @@ def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True
             the looks decide whether the server still moves.
     """
     scene = scene_of(bundle, root)
-    findings = findings_of(scene)
+    verdicts = weigh(scene, all_causes())
+    findings = verdicts.findings
     doing = {one.pid: clauses.doing(one, scene.names, scene.bare_locks) for one in scene.standings}
     suspects = _suspects(scene, findings)
     suspect = scene.standing(suspects[0]) if suspects else None
     gaps = _gaps(bundle)
     return Statement(
-        headline=headline(scene, findings, suspect, doing, stalled=stalled),
+        headline=headline(scene, verdicts, suspect, doing, stalled=stalled),
         processes=tuple(_reported(bundle, one, doing[one.pid]) for one in scene.standings),
         findings=findings,
-        next_steps=next_steps(scene, findings, gaps, stalled=stalled),
+        next_steps=next_steps(scene, verdicts, gaps, stalled=stalled),
+        cause=verdicts.cause,
         suspects=suspects,
         first_error=first_error(bundle),
         gaps=gaps,
+        weighed=verdicts.others,
     )
+
+
+def check(bundle: Bundle) -> tuple[Finding, ...]:
+    """What can be known to go wrong before a server is started: machine, command and environment alone."""
+    return weigh(scene_of(bundle), all_causes(), before=True).findings
 
 
 def _suspects(scene: Scene, findings: tuple[Finding, ...]) -> tuple[int, ...]:

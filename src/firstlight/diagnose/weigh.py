@@ -1,5 +1,6 @@
 """Weigh the clues of every cause and draw the verdicts, by the rules of DESIGN section 7. Pure."""
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -57,10 +58,12 @@ class Weighed(NamedTuple):
 
 class Verdicts(NamedTuple):
     """`findings` are what is worth telling, the surest and most telling first; `others` has the word for every other
-    cause by its id."""
+    cause by its id. `cause` is the finding that explains: the first that is established, else the first supported one
+    that is no mere symptom; None if why is not known."""
 
     findings: tuple[Finding, ...]
     others: tuple[tuple[str, str], ...]
+    cause: Finding | None = None
 
 
 def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Verdicts:
@@ -70,11 +73,28 @@ def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Ver
     explained = {id_ for one in sure for id_ in one.cause.explains}
     told = [one for one in weighed if one.certainty in TOLD]
     kept = [one for one in told if one in sure or one.cause.id not in explained]
-    findings = tuple(_finding(one, scene) for one in sorted(kept, key=_order))
+    kept.sort(key=_order)
+    findings = tuple(_finding(one, scene, needs_advice=_needs_advice(one, sure)) for one in kept)
+    explains = (finding for one, finding in zip(kept, findings, strict=True) if _explains(one))
     found = {finding.id for finding in findings}
     others = {one.cause.id: str(one.certainty) for one in weighed if one.cause.id not in found}
     others |= {one.cause.id: "explained by another" for one in told if one not in kept and one.cause.id not in found}
-    return Verdicts(findings, tuple(sorted(others.items())))
+    return Verdicts(findings, tuple(sorted(others.items())), next(explains, None))
+
+
+def _explains(one: Weighed) -> bool:
+    """Whether it says why, and not only where."""
+    if one.certainty is Certainty.SUPPORTED:
+        return one.cause.nature is not Nature.SYMPTOM
+    return one.certainty is Certainty.ESTABLISHED
+
+
+def _needs_advice(one: Weighed, sure: list[Weighed]) -> bool:
+    """A symptom needs none where a cause is established for the same processes."""
+    if one.cause.nature is not Nature.SYMPTOM:
+        return True
+    settled = {pid for other in sure if other is not one for sighting in other.seen for pid in sighting.pids}
+    return not settled & {pid for sighting in one.seen for pid in sighting.pids}
 
 
 def _order(one: Weighed) -> tuple[int, Nature, int]:
@@ -102,7 +122,7 @@ def _answer(clue: Clue, scene: Scene) -> Answer:
     return Answer(clue, seen, () if seen else tuple(dict.fromkeys(one for one in told if isinstance(one, Gap))))
 
 
-def _finding(one: Weighed, scene: Scene) -> Finding:
+def _finding(one: Weighed, scene: Scene, *, needs_advice: bool) -> Finding:
     cause, seen = one.cause, one.seen
     fill = _Filler(scene, seen)
     against = [sighting.quote for answer in one.answers if answer.clue.against for sighting in answer.seen]
@@ -115,17 +135,23 @@ def _finding(one: Weighed, scene: Scene) -> Finding:
         evidence=tuple(dict.fromkeys(sighting.quote for sighting in seen))[:QUOTES_MAX],
         against=tuple(dict.fromkeys(against))[:QUOTES_MAX],
         unseen=tuple(f"{answer.clue.question} {gap_words(answer.gaps[0])}" for answer in one.answers if answer.gaps),
-        advice=tuple(f"{kind}{fill(words)}" for kind, told in _by_kind(advice) for words in told),
+        advice=tuple(f"{kind}{fill(words)}" for kind, told in _by_kind(advice) for words in told)
+        if needs_advice
+        else (),
         traps=cause.traps,
     )
 
 
 def _by_kind(advice: Advice) -> tuple[tuple[str, tuple[str, ...]], ...]:
     return (
+        ("", advice.steps),
         ("To confirm: ", advice.confirm),
         ("To work around it: ", advice.work_around),
         ("To repair it: ", advice.repair),
     )
+
+
+_FIELD = re.compile(r"\{(?:who|pid|what)\}")
 
 
 class _Filler:
@@ -141,6 +167,5 @@ class _Filler:
         }
 
     def __call__(self, words: str) -> str:
-        for field, value in self._words.items():
-            words = words.replace(field, value)
-        return words
+        """At one pass: what is put in may look like a field itself."""
+        return _FIELD.sub(lambda found: self._words[found[0]], words)

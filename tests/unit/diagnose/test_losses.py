@@ -80,7 +80,7 @@ def test_who_is_missed(missed: Exit) -> None:
 def test_a_program_that_failed_after_a_while_only_speaks_for_a_loss() -> None:
     failed = ends(300, "loader", born_s=5, at_s=60, code=1)
     statement = state(bundle(look(living()), exits=(failed,), timeline=SINCE_LAUNCH))
-    assert [(one.id, one.verdict) for one in statement.findings] == [("process_died", "supported")]
+    assert [(one.id, one.verdict) for one in statement.findings] == [("program_failed", "supported")]
     assert "loader (pid 300) exited with code 1" in statement.headline
     assert first_loss([failed], ROOT, LAUNCHED) == failed
 
@@ -89,7 +89,7 @@ def test_its_failure_is_not_the_headline_where_a_cause_is_known_or_the_server_mo
     failed = ends(300, "loader", born_s=5, at_s=60, code=1)
     stopped = look(living(state="T"))
     statement = state(bundle(stopped, exits=(failed,), timeline=SINCE_LAUNCH))
-    assert [one.id for one in statement.findings] == ["stopped_process", "process_died"]
+    assert [one.id for one in statement.findings] == ["stopped_process", "program_failed"]
     assert "is stopped by a signal" in statement.headline
     moves = (look(living(), at=NOW - 5), look(living(read=1 << 20)))
     assert state(bundle(*moves, exits=(failed,), timeline=SINCE_LAUNCH), stalled=False).headline.startswith("still")

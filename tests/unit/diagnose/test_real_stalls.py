@@ -100,7 +100,7 @@ def test_a_weights_file_that_is_a_fifo(zoo: Zoo, tmp_path: Path) -> None:
 
 
 def test_two_locks_in_opposite_order(zoo: Zoo) -> None:
-    statement, _ = zoo("lock_inversion").until("lock_inversion")
+    statement, _ = zoo("lock_inversion").until("deadlock")
     told = " ".join(statement.findings[0].evidence)
     assert "allocate (lock_inversion.py" in told
     assert "evict (lock_inversion.py" in told
@@ -126,7 +126,7 @@ def test_a_queue_that_is_never_drained(zoo: Zoo) -> None:
 
 def test_a_lock_file_that_was_left_behind(zoo: Zoo, tmp_path: Path) -> None:
     running = zoo("stale_extension_lock", "--folder", str(tmp_path))
-    statement, _ = running.until("stale_lock_file")
+    statement, _ = running.until("stale_jit_lock")
     lock = tmp_path / "torch_extensions" / "py311_cpu" / "fused_rotary" / "lock"
     assert str(lock) in statement.headline
     assert statement.suspects[0] == running.pid_of("worker_TP0")
@@ -134,8 +134,8 @@ def test_a_lock_file_that_was_left_behind(zoo: Zoo, tmp_path: Path) -> None:
 
 def test_a_rank_that_spins_for_a_dead_one(zoo: Zoo) -> None:
     running = zoo("spinning_rank")
-    statement, change = running.until("busy_wait")
-    assert {"rank_died", "busy_wait"} == {one.id for one in statement.findings}
+    statement, change = running.until("cpu_spin")
+    assert {"rank_died", "cpu_spin"} == {one.id for one in statement.findings}
     assert "wait_for_flag" in next(one.doing for one in statement.processes if one.state == "R")
     assert change is Change.SPINNING
 

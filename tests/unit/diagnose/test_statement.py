@@ -204,7 +204,7 @@ STALE = Lock(kind="file", path="/c/torch_extensions/op/lock", holder=0, age_s=86
 def test_a_lock_file_that_was_left_behind() -> None:
     waits = process(100, thread(100, BATON))
     statement = state(bundle(look(waits, at=NOW - 5), look(waits, locks=(STALE,))))
-    assert ids(statement) == {"stale_lock_file": "established"}
+    assert ids(statement) == {"stale_jit_lock": "established"}
     assert statement.next_steps[0].endswith("rm /c/torch_extensions/op/lock")
 
 
@@ -212,7 +212,7 @@ def test_one_that_polls_a_lock_file_may_be_caught_on_a_cpu() -> None:
     baton = BATON[1:]
     asleep, awake = process(100, thread(100, baton)), process(100, thread(100, baton, call="running"))
     statement = state(bundle(look(asleep, at=NOW - 5), look(awake, locks=(STALE,))))
-    assert ids(statement) == {"stale_lock_file": "established"}
+    assert ids(statement) == {"stale_jit_lock": "established"}
 
 
 def test_a_lock_file_with_a_builder_beside_it_is_not_stale() -> None:
@@ -283,13 +283,13 @@ def two_lockers(code: str, other: str = "0xb", function: str = "one") -> Stateme
 
 def test_two_threads_that_each_take_another_lock() -> None:
     statement = two_lockers("with self.cache:")
-    assert ids(statement) == {"lock_inversion": "supported"}
+    assert ids(statement) == {"deadlock": "supported"}
     assert "allocate" in statement.findings[0].evidence[0]
     assert "waits for a lock" in statement.headline
 
 
 def test_two_threads_that_wait_for_the_same_lock_accuse_a_third() -> None:
-    assert "lock_inversion" not in ids(two_lockers("with self.cache:", other="0xa"))
+    assert "deadlock" not in ids(two_lockers("with self.cache:", other="0xa"))
 
 
 def test_threads_that_compute_or_wait_for_conditions_take_no_locks() -> None:
@@ -377,7 +377,7 @@ def spinner(code: str) -> Statement:
 
 def test_a_spin_in_code_that_waits_is_supported() -> None:
     statement = spinner("while not done():")
-    assert ids(statement) == {"busy_wait": "supported"}
+    assert ids(statement) == {"cpu_spin": "supported"}
     assert statement.processes[0].cpu_percent == 100.0
 
 
@@ -389,7 +389,7 @@ def test_a_port_that_belongs_to_somebody_else() -> None:
     own = process(100, thread(100, LOADS))
     taken = Listener(host="127.0.0.1", port=8000, pid=77)
     statement = state(bundle(look(own, at=NOW - 5), look(own, listeners=(taken,))))
-    assert ids(statement) == {"port_taken": "established"}
+    assert ids(statement) == {"port_in_use": "established"}
     assert statement.findings[0].pids == (77,)
 
 

@@ -1,54 +1,44 @@
-"""A process of the server ended: which first, how, with what words, and who still waits for it. Pure."""
+"""What is told of an end: who ended, with what words, who went later, and who still waits for it. Pure."""
 
 from collections.abc import Iterator
 from signal import Signals
 
 from firstlight.core.process import Exit
-from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Phase
 from firstlight.core.words import exit_words
 from firstlight.core.words import seconds as length
-from firstlight.diagnose import quotes
+from firstlight.diagnose.clues import Advice, Sighting
 from firstlight.diagnose.logwords import first_error, is_silent, last_words
 from firstlight.diagnose.losses import CRASHES, was_asked
 from firstlight.diagnose.names import of_exit
-from firstlight.diagnose.quotes import ESTABLISHED, SUPPORTED
+from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 
 
-def a_death(scene: Scene) -> Iterator[Finding]:
-    """The end that the others follow from; those are told as what came with it."""
-    if scene.missed:
-        yield _finding(scene, ESTABLISHED)
-
-
-def a_failure(scene: Scene) -> Iterator[Finding]:
-    """A small program that failed; whether the server needed it is not known."""
-    if scene.deaths and not scene.missed:
-        yield _finding(scene, SUPPORTED)
-
-
-def _finding(scene: Scene, verdict: str) -> Finding:
+def the_end(scene: Scene) -> Iterator[Sighting]:
+    """The end that the others follow from, and what came with it."""
     gone = scene.deaths[0]
     waiting = scene.waiters_for((gone.id.pid,))
-    return Finding(
-        id="rank_died" if scene.is_rank(gone) else "process_died",
-        title=f"{of_exit(gone)} {exit_words(gone)}",
-        verdict=verdict,
-        pids=(gone.id.pid, *waiting),
-        evidence=(
-            _when(gone, scene.bundle.at),
-            *_words(scene, gone),
-            *(_other(other, gone) for other in scene.deaths[1:5]),
-            *(f"{scene.name(pid)} still waits" for pid in waiting[:4]),
-        ),
-        advice=(_advice(scene, gone),),
-    )
+    yield Sighting(_when(gone, scene.bundle.at), (gone.id.pid, *waiting))
+    yield from map(Sighting, _words(scene, gone))
+    yield from (Sighting(_later(other, gone)) for other in scene.deaths[1:5])
+    yield from (Sighting(f"{scene.name(pid)} still waits") for pid in waiting[:4])
+
+
+def title(scene: Scene, _seen: tuple[Sighting, ...]) -> str:
+    """Who ended, and how."""
+    gone = scene.deaths[0]
+    return f"{of_exit(gone)} {exit_words(gone)}"
+
+
+def advice(scene: Scene, _seen: tuple[Sighting, ...]) -> Advice:
+    """What to do about the end."""
+    return Advice(steps=(_advice(scene, scene.deaths[0]),))
 
 
 def _when(gone: Exit, seen_at: float) -> str:
     ago = f" {length(seen_at - gone.at)} before this was seen" if gone.at < seen_at else ""
-    return f"process {gone.id.pid} ({gone.name or 'unnamed'}) ended{ago}"
+    return shortened(f"process {gone.id.pid} ({gone.name or 'unnamed'}) ended{ago}")
 
 
 def _words(scene: Scene, gone: Exit) -> list[str]:
@@ -57,12 +47,12 @@ def _words(scene: Scene, gone: Exit) -> list[str]:
     said = last_words(scene.bundle, gone.id.pid, gone.label)
     quoted = [f"first error in the log: {error.message}"] if error else []
     quoted += [f"its last words: {said}"] if said and not (error and error.message == said) else []
-    return [quotes.shortened(words) for words in quoted]
+    return [shortened(words) for words in quoted]
 
 
-def _other(other: Exit, cause: Exit) -> str:
+def _later(other: Exit, cause: Exit) -> str:
     when = "later" if other.at >= cause.at else "ended with it"
-    return f"{when}, {of_exit(other)} {exit_words(other)}"
+    return shortened(f"{when}, {of_exit(other)} {exit_words(other)}")
 
 
 def _advice(scene: Scene, gone: Exit) -> str:

@@ -1,0 +1,50 @@
+"""Writing blocks, or putting into a bounded queue: whoever is to take it does not."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose import quotes
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import unseen_waits
+from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.waits import Kind
+
+
+def _full(scene: Scene) -> Iterator[Sighting | Gap]:
+    for one in scene.standings:
+        writes = _writes(one)
+        if writes or _puts(one):
+            blocks = f"process {one.pid} blocks in {quotes.call(one.thread)}"
+            yield Sighting(quotes.shortened(blocks), (one.pid, *one.wait.pids), "pipe" if writes else "queue")
+            yield Sighting(quotes.stack(one), (one.pid,))
+    yield from unseen_waits(scene)
+
+
+def _writes(one: Standing) -> bool:
+    return one.wait.kind is Kind.WRITE and any(file.kind in {"pipe", "fifo", "socket"} for file in one.wait.files)
+
+
+def _puts(one: Standing) -> bool:
+    operation = one.place.operation if one.place else None
+    in_queue = operation is not None and re.search(r"(^|\.)put$", operation.function) is not None
+    return in_queue and one.wait.kind is Kind.FUTEX
+
+
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    readers = seen[0].pids[1:]
+    should = f"; {scene.names.all(readers)} should read it" if readers else ""
+    return f"{{who}} waits for room in a {{what}} that nobody empties{should}"
+
+
+CAUSE = Cause(
+    id="queue_full",
+    nature=Nature.HELD,
+    title=_title,
+    clues=(supports("Does a process wait for room in a pipe or a queue?", _full),),
+    advice=Advice(
+        steps=("See what the reading side does: it is the one that is stuck, or it never started to read.",)
+    ),
+    each=True,
+)
