@@ -210,9 +210,14 @@ def cgroup(pid: int) -> str:
     return _read(f"/proc/{pid}/cgroup").decode(errors="replace")
 
 
-def mountinfo() -> str:
-    """The mounts that this process sees, one a line (proc_pid_mountinfo(5))."""
-    return _read("/proc/self/mountinfo").decode(errors="replace")
+def mountinfo(pid: int | str = "self") -> str:
+    """The mounts that a process sees, one a line (proc_pid_mountinfo(5))."""
+    return _read(f"/proc/{pid}/mountinfo").decode(errors="replace")
+
+
+def namespace(pid: int | str, kind: str) -> str:
+    """A namespace that a process lives in, as "net:[inode]". Needs the right to ptrace the target."""
+    return os.readlink(f"/proc/{pid}/ns/{kind}")  # noqa: PTH115
 
 
 def pid_namespace() -> str:
@@ -326,6 +331,27 @@ def mapped_files(pid: int) -> list[MappedFile]:
 
 
 _DELETED = " (deleted)"
+
+
+class Mapping(NamedTuple):
+    """One row of /proc/PID/maps: where a file lies in a process's memory. `file` is its device and inode."""
+
+    begin: int
+    end: int
+    file: tuple[str, int]
+    path: str
+
+
+def mappings(pid: int, under: str) -> list[Mapping]:
+    """Where a process maps files whose path begins with `under`. Takes the target's mmap lock."""
+    prefix = under.encode()
+    found = []
+    with Path(f"/proc/{pid}/maps").open("rb") as rows:
+        for row in rows:
+            if prefix in row and len(f := row.rstrip(b"\n").split(maxsplit=5)) == 6 and f[5].startswith(prefix):
+                begin, end = (int(part, 16) for part in f[0].split(b"-"))
+                found.append(Mapping(begin, end, (f[3].decode(), int(f[4])), f[5].decode(errors="replace")))
+    return found
 
 
 def memory(pid: int, address: int, length: int) -> bytes:

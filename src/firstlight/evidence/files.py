@@ -1,11 +1,11 @@
 """Open files that may matter: what a thread waits for, pipes and sockets with the other end, weights, FIFOs, locks.
 
-Price: reads. May block on a dead network file system (it asks for the kind of each open file), so it runs where it
-can be abandoned.
+Price: reads. A pipe is not opened to count the bytes in it: whoever opens one becomes a reader of it, and lets a
+writer through that waits for one. A file system that does not answer is met with patience (`evidence.mounts`).
 """
 
 import re
-import stat
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +14,11 @@ import msgspec
 
 from firstlight import procfs
 from firstlight.core.gap import Gap
-from firstlight.core.look import OpenFile, ThreadLook
+from firstlight.core.look import OpenFile, Socket, ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.inodes import Descriptor, Holders
+from firstlight.evidence.mounts import NO_ANSWER, Disks, Mount, filesystem_at, mounts_of
+from firstlight.evidence.unix_sockets import UnixSocket
 from firstlight.procfs import TcpSocket
 
 FILES_MAX = 200
@@ -29,12 +31,16 @@ _DEVICES = re.compile(r"/dev/(nvidia|kfd|dri|infiniband|fuse|shm/)")
 
 
 class World(NamedTuple):
-    """What the machine as a whole has to say about one process's descriptors."""
+    """What the machine as a whole has to say about the descriptors of its processes: sockets by inode, the inode of
+    the other end of each, who holds those, and the mounts that each process sees, by pid."""
 
     tcp: dict[int, TcpSocket]
-    tcp_peers: dict[int, int]
-    unix_peers: dict[int, int]
+    unix: dict[int, UnixSocket]
+    peers: dict[int, int]
     holders: Holders
+    mounts: dict[int, dict[int, Mount]]
+    disks: Disks
+    gaps: tuple[Gap, ...] = ()
 
 
 def tcp_peers(tcp: dict[int, TcpSocket]) -> dict[int, int]:
@@ -48,9 +54,14 @@ def waited(threads: tuple[ThreadLook, ...]) -> set[int]:
     return {fd for thread in threads for fd in thread.fds}
 
 
-def interesting(found: list[Descriptor], waited_for: set[int]) -> list[Descriptor]:
-    """The descriptors worth keeping, most telling first."""
-    ranked = [(_interest(descriptor, waited_for), descriptor) for descriptor in found]
+def interesting(
+    found: list[Descriptor], waited_for: set[int], telling: Collection[str] = frozenset()
+) -> list[Descriptor]:
+    """The descriptors worth keeping, most telling first. `telling` are keys of sockets that tell something even if no
+    thread waits for them (`surroundings.telling_sockets`)."""
+    ranked = [
+        (1 if descriptor.key in telling else _interest(descriptor, waited_for), descriptor) for descriptor in found
+    ]
     kept = sorted((rank, descriptor.fd, descriptor) for rank, descriptor in ranked if rank)
     return [descriptor for _, _, descriptor in kept[:FILES_MAX]]
 
@@ -77,49 +88,59 @@ def other_ends(kept: list[Descriptor], world: World) -> set[str]:
     for descriptor in kept:
         if descriptor.key.startswith("pipe:") or descriptor.key.startswith("/"):
             keys.add(descriptor.key)
-        elif inode := procfs.socket_inode(descriptor.key):
-            peer = world.unix_peers.get(inode) or world.tcp_peers.get(inode)
-            if peer:
-                keys.add(f"socket:[{peer}]")
+        elif peer := world.peers.get(procfs.socket_inode(descriptor.key)):
+            keys.add(f"socket:[{peer}]")
     return keys
 
 
 def describe(descriptor: Descriptor, world: World) -> OpenFile:
     """The record of one descriptor."""
-    kind = _kind(descriptor)
-    shown = OpenFile(fd=descriptor.fd, kind=kind, target=descriptor.key, access=descriptor.access)
-    if kind in {"pipe", "fifo"}:
-        peers = _pipe_peers(descriptor, world.holders)
-        return msgspec.structs.replace(shown, peers=peers, unseen=world.holders.unseen)
-    if kind == "socket":
-        return _socket(descriptor, shown, world)
-    if kind == "file":
-        with suppress(OSError, ValueError):
-            position = int(procfs.fd_info(descriptor.pid, descriptor.fd)["pos"])
-            return msgspec.structs.replace(shown, position=position)
-    return shown
+    shown = OpenFile(fd=descriptor.fd, kind="other", target=descriptor.key, access=descriptor.access)
+    word, colon, _ = descriptor.key.partition(":")
+    if colon and word == "socket":
+        return _socket(descriptor, msgspec.structs.replace(shown, kind="socket"), world)
+    if not (colon and word == "pipe"):
+        shown = _on_disk(descriptor, shown, world)
+        if shown.kind != "fifo":
+            return shown
+    peers = _pipe_peers(descriptor, world.holders)
+    kind = "pipe" if colon and word == "pipe" else "fifo"
+    return msgspec.structs.replace(shown, kind=kind, peers=peers, unseen=world.holders.unseen)
+
+
+def _on_disk(descriptor: Descriptor, shown: OpenFile, world: World) -> OpenFile:
+    info: dict[str, str] = {}
+    with suppress(OSError):
+        info = procfs.fd_info(descriptor.pid, descriptor.fd)
+    mount = world.mounts.get(descriptor.pid, {}).get(_number(info, "mnt_id"), Mount("", ""))
+    path = Path(f"/proc/{descriptor.pid}/fd/{descriptor.fd}")
+    about = world.disks.about(path, mount.filesystem, mount.point)
+    if about.kind != "file":
+        return msgspec.structs.replace(shown, kind=about.kind)
+    return msgspec.structs.replace(
+        shown,
+        kind="file",
+        position=_number(info, "pos"),
+        filesystem=mount.filesystem,
+        size=about.size,
+        detail="" if about.answered else NO_ANSWER,
+    )
+
+
+def _number(info: dict[str, str], field: str) -> int:
+    with suppress(ValueError):
+        return int(info.get(field, "0"))
+    return 0
 
 
 def being_opened(pid: int, path: str) -> OpenFile:
     """The file that a thread is stuck opening. A FIFO that blocks in open has nobody at its other end: fifo(7)."""
     seen = Path(f"/proc/{pid}/root{path}" if path.startswith("/") else f"/proc/{pid}/cwd/{path}")
     target = path if path.startswith("/") else f"{procfs.cwd(pid)}/{path}"
-    return OpenFile(fd=OPENING, kind=_kind_on_disk(seen), target=target)
-
-
-def _kind(descriptor: Descriptor) -> str:
-    word, colon, _ = descriptor.key.partition(":")
-    if colon and word in {"pipe", "socket"}:
-        return word
-    return _kind_on_disk(Path(f"/proc/{descriptor.pid}/fd/{descriptor.fd}"))
-
-
-def _kind_on_disk(path: Path) -> str:
-    with suppress(OSError):
-        mode = path.stat().st_mode
-        tests = {"fifo": stat.S_ISFIFO, "file": stat.S_ISREG, "device": stat.S_ISCHR}
-        return next((kind for kind, test in tests.items() if test(mode)), "other")
-    return "other"
+    filesystem = filesystem_at(target, mounts_of(pid))
+    about = Disks().about(seen, filesystem, filesystem)
+    opened = OpenFile(fd=OPENING, kind=about.kind, target=target, detail="" if about.answered else NO_ANSWER)
+    return msgspec.structs.replace(opened, filesystem=filesystem, size=about.size) if about.kind == "file" else opened
 
 
 def _pipe_peers(descriptor: Descriptor, holders: Holders) -> tuple[int, ...]:
@@ -130,16 +151,53 @@ def _pipe_peers(descriptor: Descriptor, holders: Holders) -> tuple[int, ...]:
 
 def _socket(descriptor: Descriptor, shown: OpenFile, world: World) -> OpenFile:
     inode = procfs.socket_inode(descriptor.key)
-    row = world.tcp.get(inode)
-    peer = world.unix_peers.get(inode) or world.tcp_peers.get(inode)
-    detail = _tcp(row) if row else "unix socket" if peer else ""
+    tcp, unix, peer = world.tcp.get(inode), world.unix.get(inode), world.peers.get(inode)
     if peer:
         ends = world.holders.by_key.get(f"socket:[{peer}]", [])
         peers: tuple[int, ...] | Gap = tuple(sorted({end.pid for end in ends}))
     else:
-        why = "it is not on this machine, or not connected" if row else "a socket that is neither TCP nor connected"
+        why = "it is not on this machine, or not connected" if tcp else "a socket that is neither TCP nor connected"
         peers = Gap(what="other end", reason=GapReason.NOT_SUPPORTED, detail=why, pid=descriptor.pid)
-    return msgspec.structs.replace(shown, detail=detail, peers=peers, unseen=world.holders.unseen)
+    return msgspec.structs.replace(
+        shown,
+        detail=_tcp(tcp) if tcp else _unix(unix) if unix else "",
+        peers=peers,
+        unseen=world.holders.unseen,
+        socket=_tcp_record(tcp) if tcp else _unix_record(unix, world) if unix else None,
+    )
+
+
+def _tcp_record(row: TcpSocket) -> Socket:
+    listens = row.state == "LISTEN"
+    return Socket(
+        family="inet6" if ":" in row.local[0] else "inet",
+        state=row.state,
+        host=row.local[0],
+        port=row.local[1],
+        peer_host="" if listens else row.remote[0],
+        peer_port=0 if listens else row.remote[1],
+        unread=row.receive_queue,
+        unsent=row.send_queue,
+    )
+
+
+def _unix_record(one: UnixSocket, world: World) -> Socket:
+    peer = world.unix.get(one.peer)
+    return Socket(
+        family="unix",
+        state=one.state,
+        host=one.path,
+        peer_host=peer.path if peer else "",
+        unread=one.unread,
+        unsent=one.unsent,
+    )
+
+
+def _unix(one: UnixSocket) -> str:
+    where = f" {one.path}" if one.path else ""
+    if one.state == "LISTEN":
+        return f"unix socket that listens on{where}, {one.unread} waiting"
+    return f"unix socket{where}, {one.unread} bytes unread" if one.unread else f"unix socket{where}"
 
 
 def _tcp(row: TcpSocket) -> str:
