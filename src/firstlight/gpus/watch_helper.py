@@ -7,35 +7,33 @@ process is lost. It needs the package nvidia-ml-py, and says so if it is missing
 is null (unified-memory machines report no memory, some laptops no power).
 """
 
-import json
 import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from firstlight.gpus.answering import answering
+
 
 def main() -> int:
     """Print one line now and one every so many seconds."""
     every_s = float(sys.argv[1])
+    say = answering()
     try:
         import pynvml
     except ImportError:
-        return _say({"missing": "nvidia-ml-py"})
+        say({"missing": "nvidia-ml-py"})
+        return 0
     try:
         pynvml.nvmlInit()
         while True:
-            _say({"gpus": [_read(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]})
+            say({"gpus": [_read(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]})
             time.sleep(every_s)
     except pynvml.NVMLError as error:
-        return _say({"failed": str(error)})
+        say({"failed": str(error)})
     except BrokenPipeError:
-        return 0
-
-
-def _say(line: dict[str, Any]) -> int:
-    sys.stdout.write(json.dumps(line) + "\n")
-    sys.stdout.flush()
+        pass
     return 0
 
 

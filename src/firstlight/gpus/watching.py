@@ -5,25 +5,21 @@ and is never waited for. Written from NVML's documentation and tested against re
 written on has no GPU.
 """
 
-import contextlib
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import msgspec
 
 from firstlight.core.gap import Gap
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import GapReason
+from firstlight.gpus import helper
+from firstlight.gpus.present import AMD, NVIDIA, vendor
 
 READ_EVERY_S = 2.0
 STALE_AFTER_S = 8.0
 """Without a line for so long the helper hangs in the driver. The first one may take as long: NVML starts slowly."""
 LINE_BYTES_MAX = 1 << 20
-END_WITHIN_S = 1.0
-NVIDIA_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/proc/driver/nvidia")
-AMD_FILE = "/dev/kfd"
 
 
 class GpuSample(Record):
@@ -74,11 +70,11 @@ class GpuReader:
         self._heard_at = now
         self._last: tuple[GpuSample, ...] | Gap = ()
         if present is None:
-            present = any(Path(path).exists() for path in NVIDIA_FILES)
+            present = vendor() == NVIDIA
         if present:
             self._start()
-        elif Path(AMD_FILE).exists():
-            self._last = _gap(GapReason.NOT_SUPPORTED, "AMD GPUs are not read yet")
+        elif vendor() == AMD:
+            self._last = _gap(GapReason.NOT_SUPPORTED, "AMD GPUs are not watched, only looked at")
 
     def read(self, now: float) -> tuple[GpuSample, ...] | Gap:
         """What the helper said last, or why it says nothing; empty where there is no GPU, or no answer yet.
@@ -103,23 +99,12 @@ class GpuReader:
         """Kill the helper. One that hangs in the driver is left to the kernel, which ends it with the call."""
         if self._helper is None:
             return
-        self._helper.kill()
-        if self._helper.stdout is not None:
-            self._helper.stdout.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._helper.wait(END_WITHIN_S)
+        helper.end(self._helper)
         self._helper = None
 
     def _start(self) -> None:
-        command = [sys.executable, "-P", "-m", "firstlight.gpus.watch_helper", str(READ_EVERY_S)]
         try:
-            self._helper = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            self._helper = helper.start("watch_helper", str(READ_EVERY_S))
         except OSError as error:
             self._last = _gap(GapReason.FAILED, f"the GPU reader could not be started: {error}")
             return
