@@ -1,0 +1,88 @@
+"""A download has begun and gets nowhere."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.words import size
+from firstlight.diagnose import network, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, processes
+
+_DOWNLOADS = (
+    r"(http_get|xet_get|_download\w*|download_\w+|snapshot_download|hf_hub_download|_get_with_retr\w*|iter_content"
+    r"|stream|read) .*(huggingface_hub|hf_xet|modelscope|urllib3|httpx|requests|weight_utils)"
+)
+
+
+def _standing_still(scene: Scene) -> Iterator[Sighting]:
+    """Files of a download that are as long as before."""
+    looks = scene.bundle.looks
+    if len(looks) < 2:
+        return
+    before = {one.path: one for one in looks[0].folders if one.purpose == "download"}
+    for folder in looks[-1].folders:
+        old = before.get(folder.path)
+        if old and folder.whole and (folder.bytes, folder.newest) == (old.bytes, old.newest):
+            passed = where.seconds_between(scene)
+            quote = f"{folder.path} did not grow in {passed:.0f} s: {size(folder.bytes)}"
+            yield Sighting(shortened(quote), what=folder.path)
+    yield from _unfinished(scene)
+
+
+def _unfinished(scene: Scene) -> Iterator[Sighting]:
+    """Files ending in .incomplete that a process has open for writing, and that are as long as before."""
+    for one in processes(scene):
+        old = where.before(scene, one.process.id.pid)
+        sizes = {file.target: file.size for file in old.files} if old else {}
+        for file in one.files:
+            if file.target.endswith(".incomplete") and sizes.get(file.target) == file.size:
+                quote = f"{file.target} did not grow: {size(file.size)}"
+                yield Sighting(shortened(quote), (one.process.id.pid,), file.target)
+
+
+def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Somebody stands where files are downloaded, and they do not grow."""
+    yield from both(_standing_still(scene), where.stands(scene, _DOWNLOADS))
+
+
+def _silent_connection(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Somebody stands where files are downloaded, with a web connection open."""
+    web = (
+        Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,))
+        for one in network.connections(scene, "ESTABLISHED", "CLOSE_WAIT", "SYN_SENT")
+        if one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
+    )
+    yield from both(web, both(_unfinished(scene), where.stands(scene, _DOWNLOADS)))
+
+
+def _grows(scene: Scene) -> Iterator[Sighting]:
+    """A download grows."""
+    for folder, grew in where.grown(scene, "download"):
+        if grew > 0:
+            yield Sighting(shortened(f"{folder.path} grew by {size(grew)} between the looks"), what=folder.path)
+
+
+CAUSE = Cause(
+    id="download_stuck",
+    nature=Nature.NETWORK,
+    title="the download of the model gets nowhere",
+    clues=(
+        decides("Does somebody wait where files are downloaded, and do they not grow?", _stuck),
+        supports("Is an unfinished file open, with a silent web connection?", _silent_connection),
+        rules_out("Does a download grow?", _grows),
+    ),
+    advice=Advice(
+        confirm=("ls -l {what} twice; ss -tinp shows whether bytes_received of the connection grows.",),
+        work_around=(
+            (
+                "Start again: a download goes on where it ended. HF_HUB_DOWNLOAD_TIMEOUT=30 ends a silent "
+                "connection, HF_HUB_DISABLE_XET=1 takes the plain way, HF_ENDPOINT a mirror."
+            ),
+        ),
+        repair=("Download first, and give the server the folder: hf download MODEL --local-dir FOLDER.",),
+    ),
+    traps=("A full disk or quota looks the same: see free space and the first error.",),
+    explains=frozenset({"hub_network"}),
+)

@@ -1,0 +1,71 @@
+"""Host memory is being pinned for a GPU, tens of gigabytes at a time: it works, and says nothing."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.words import seconds as length
+from firstlight.core.words import size
+from firstlight.diagnose import where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, said
+
+GROWTH_BYTES_S = 1_000_000
+_PINS = (
+    r"(cuda|hip)(HostRegister|HostAlloc|MallocHost|HostMalloc)|cuMem(HostRegister|HostAlloc|AllocHost)|host_malloc"
+)
+_PINS_IN_PYTHON = r"(pin_memory|cudaHostRegister|alloc_with_(host_register|pin_memory)|host_register|_pin\w*) "
+_SAYS = r"\d [GM]i?B (of )?(pinned |host |CPU )+memory|pinn(ed|ing) .*memory|host memory for hierarchical"
+
+
+def _pinning(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Threads in a call that pins memory."""
+    yield from where.stands(scene, _PINS, native=True)
+    yield from where.stands(scene, _PINS_IN_PYTHON)
+
+
+def _growing(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Processes whose locked or resident memory grows."""
+    passed = where.seconds_between(scene)
+    for one in scene.standings:
+        old = where.before(scene, one.pid)
+        if old is None or not passed:
+            continue
+        now, then = one.look.facts.locked_bytes, old.facts.locked_bytes
+        locked = 0 if isinstance(now, Gap) or isinstance(then, Gap) else now - then
+        grew = max(locked, one.look.sample.memory_bytes - old.sample.memory_bytes)
+        if grew >= GROWTH_BYTES_S * passed:
+            quote = f"{scene.name(one.pid)} locked or filled {size(grew)} more in {length(passed)}"
+            yield Sighting(shortened(quote), (one.pid,))
+
+
+def _pins_and_grows(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The same process is in a call that pins memory, and grows."""
+    pinning, growing = list(_pinning(scene)), list(_growing(scene))
+    pids = {one.pids for one in pinning if isinstance(one, Sighting)}
+    yield from both(pinning, (one for one in growing if isinstance(one, Gap) or one.pids in pids))
+
+
+def _told_and_grows(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_growing(scene), said(scene, _SAYS))
+
+
+CAUSE = Cause(
+    id="host_memory_pin",
+    nature=Nature.SLOW,
+    title="host memory is being pinned for the GPU: it works, and takes a while",
+    clues=(
+        decides("Does a process that grows stand in a call that pins memory?", _pins_and_grows),
+        supports("Does a thread stand in a call that pins memory?", _pinning),
+        supports("Does the log speak of host memory, and does a process grow?", _told_and_grows),
+    ),
+    advice=Advice(
+        confirm=("grep -E 'VmLck|VmPin|VmRSS' /proc/{pid}/status twice: the growth tells how long it will take.",),
+        work_around=(
+            "Ask for less: SGLang --hicache-size or --hicache-ratio, vLLM --kv-offloading-size; fewer ranks.",
+        ),
+        repair=("Reserve huge pages, and keep memory free and unfragmented: echo 1 > /proc/sys/vm/compact_memory.",),
+    ),
+    traps=("The requested size counts for each rank; with several, the machine may not have that much.",),
+)

@@ -1,0 +1,102 @@
+"""A proxy from the environment swallows the request that the server sends to itself."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose import network
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, last, lines, processes
+
+_ANSWER = re.compile(r"\b(?:40[37]|50[234])\b")
+_ASKS_ITSELF = re.compile(r"warm-?up|get_model_info|/model_info|/health|/generate|/v1/|Response \[")
+
+
+def _goes_astray(scene: Scene) -> Iterator[Sighting]:
+    """A proxy is set, and no_proxy does not name the address under which the server asks itself."""
+    entries = network.exceptions(scene)
+    lost = [host for host in network.own_names(scene) if not network.bypassed(host, entries)]
+    if not lost:
+        return
+    for name, value in network.plain_proxies(scene).items():
+        listed = ",".join(entries) or "(not set)"
+        yield Sighting(shortened(f"environment: {name}={value}, and no_proxy={listed} lacks {lost[0]}"), what=lost[0])
+
+
+def _listens(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The server listens for HTTP."""
+    told = scene.bundle.option("port")
+    port = int(told[0]) if told and told[0].isdecimal() and len(told[0]) < 6 else 0
+    own = {one.process.id.pid for one in processes(scene)}
+    look = last(scene)
+    listeners = look.listeners if look else ()
+    if isinstance(listeners, Gap):
+        yield listeners
+        return
+    for one in listeners:
+        if one.pid in own and (one.port == port or not port):
+            quote = f"{scene.name(one.pid)} listens on {network.joined(one.host, one.port)}"
+            yield Sighting(shortened(quote), (one.pid,))
+
+
+def _to_the_proxy(scene: Scene) -> Iterator[Sighting]:
+    """A connection of the server to the proxy."""
+    known = {network.parted(value.rpartition("@")[2]) for value in network.plain_proxies(scene).values()}
+    ends = {(address, port) for host, port in known for address in network.addresses(scene, host)}
+    ports = {port for host, port in known if port and not network.addresses(scene, host)} - network.WEB_PORTS
+    for one in network.connections(scene, "ESTABLISHED", "SYN_SENT", "CLOSE_WAIT"):
+        there = (network.normal(one.socket.peer_host), one.socket.peer_port)
+        if there in ends or one.socket.peer_port in ports:
+            yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}, the proxy"), (one.pid,))
+
+
+def _answered_by_proxy(scene: Scene) -> Iterator[Sighting]:
+    """The log has an answer to the server's own request that no server of its kind gives while it starts."""
+    for line in lines(scene.bundle):
+        if _ASKS_ITSELF.search(line.message) and _ANSWER.search(line.message):
+            yield Sighting(shortened(f"log: {line.message}"))
+
+
+def _connected(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(both(_goes_astray(scene), _listens(scene)), _to_the_proxy(scene))
+
+
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_goes_astray(scene), _answered_by_proxy(scene))
+
+
+def _refused_while_listening(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_listens(scene), _refused(scene))
+
+
+def _covered(scene: Scene) -> Iterator[Sighting]:
+    """no_proxy names every address of the server's own."""
+    if network.plain_proxies(scene) and not any(_goes_astray(scene)):
+        yield Sighting(shortened(f"no_proxy={','.join(network.exceptions(scene))} covers the server's own address"))
+
+
+CAUSE = Cause(
+    id="http_proxy",
+    nature=Nature.NETWORK,
+    title="the server's request to itself ({what}) goes to an HTTP proxy",
+    clues=(
+        decides("Does it listen, and talk to a proxy that no_proxy does not keep it from?", _connected),
+        decides(
+            "Does it listen, and did a proxy that no_proxy allows answer its own request?", _refused_while_listening
+        ),
+        supports("Did such an answer come, whether or not it listens still?", _refused),
+        rules_out("Does no_proxy cover its own address?", _covered),
+        foresees("Will a proxy get the requests that the server sends to itself?", _goes_astray),
+    ),
+    advice=Advice(
+        confirm=("curl --noproxy '*' http://127.0.0.1:PORT/health answers while plain curl does not.",),
+        work_around=("env -u http_proxy -u HTTP_PROXY -u all_proxy -u ALL_PROXY in front of the command.",),
+        repair=("no_proxy=localhost,127.0.0.1,0.0.0.0 and NO_PROXY the same, with the host that --host names.",),
+    ),
+    traps=(
+        "no_proxy=127.0.0.1 does not cover 0.0.0.0, which some versions ask.",
+        "SGLang: --skip-server-warmup hides it from the start, not from clients.",
+    ),
+)

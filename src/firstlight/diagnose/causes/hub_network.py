@@ -1,0 +1,120 @@
+"""The model hub, or another web service, does not answer, and the start waits for it."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Phase
+from firstlight.diagnose import network, storage, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, processes
+
+_EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.WEIGHTS, Phase.MODEL_INIT})
+_HUB = (
+    r"/(huggingface_hub|modelscope|hf_xet)/|transformers/utils/hub|(hf_hub_download|snapshot_download|cached_file) "
+)
+
+
+def _unanswered(scene: Scene) -> Iterator[network.Connection | Gap]:
+    """Connections to a web port of another machine that are not made, or over which nothing passed between the
+    looks."""
+    for one in network.connections(scene, "SYN_SENT", "ESTABLISHED"):
+        if one.socket.peer_port not in network.WEB_PORTS or network.is_own(scene, one.socket.peer_host):
+            continue
+        if one.socket.state == "SYN_SENT":
+            yield from (knock for knock in network.unanswered(scene) if knock.file == one.file)
+            continue
+        old = network.before(scene, one)
+        got = network.more(one.socket.received_bytes, old.received_bytes if old else 0)
+        if isinstance(got, Gap):
+            yield got
+        elif got == 0 and old:
+            yield one
+
+
+def _waits_for_it(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A main thread waits for such a connection and for nothing else, or is in the hub's code, before any weights are
+    open."""
+    if scene.bundle.phase not in _EARLY:
+        return
+    in_hub = {there.pid for there in where.at(scene, _HUB) if not isinstance(there, Gap) and there.main}
+    for one in _unanswered(scene):
+        if isinstance(one, Gap):
+            yield one
+            continue
+        main = next((thread for thread in one.look.threads if thread.tid == one.pid), None)
+        alone = main is not None and main.fds == (one.file.fd,)
+        if (alone or one.pid in in_hub) and not any(storage.weight_files(one.look)):
+            yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
+
+
+def _in_hub_code(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A main thread waits in the hub's code, with a web connection open or being made."""
+    stands = (there for there in where.at(scene, _HUB) if isinstance(there, Gap) or there.main)
+    quoted = (there if isinstance(there, Gap) else where.shown(scene, there) for there in stands)
+    yield from both(_web(scene), quoted)
+
+
+def _web(scene: Scene) -> Iterator[Sighting]:
+    for one in network.connections(scene, "SYN_SENT", "ESTABLISHED"):
+        if one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host):
+            yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
+
+
+def _unmade(scene: Scene) -> Iterator[Sighting]:
+    """A web connection is not made, early, by a process that has no weights open."""
+    if scene.bundle.phase in _EARLY - {Phase.WEIGHTS, Phase.MODEL_INIT}:
+        for one in network.unanswered(scene):
+            web = one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
+            if web and not any(storage.weight_files(one.look)):
+                yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
+
+
+def _loads(scene: Scene) -> Iterator[Sighting]:
+    """Weights are open and being read."""
+    reading = {one.pid for one in scene.standings if one.moves}
+    for one in processes(scene):
+        file = next(storage.weight_files(one), None)
+        if file and one.process.id.pid in reading:
+            yield Sighting(shortened(f"{scene.name(one.process.id.pid)} reads {file.target}"), (one.process.id.pid,))
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    peer = next((one.what for one in seen if re.search(r"\d|\w", one.what)), "")
+    return (
+        f"{{who}} waits for the model hub or another web service{' at {what}' if peer else ''}, which does not answer"
+    )
+
+
+CAUSE = Cause(
+    id="hub_network",
+    nature=Nature.NETWORK,
+    title=_title,
+    clues=(
+        decides(
+            "Does a main thread wait for a web connection over which nothing comes?",
+            _waits_for_it,
+        ),
+        supports("Does a main thread wait in the hub's code with a web connection?", _in_hub_code),
+        supports("Is a web connection not made, before any weights are open?", _unmade),
+        rules_out("Are weights being read?", _loads),
+    ),
+    advice=Advice(
+        confirm=("ss -tnp | grep {pid}; curl -m 5 -I https://huggingface.co shows whether the hub can be reached.",),
+        work_around=(
+            (
+                "HF_HUB_OFFLINE=1 and TRANSFORMERS_OFFLINE=1 in the environment before the start, and the "
+                "model's folder rather than its name (for ModelScope: VLLM_USE_MODELSCOPE=false or "
+                "SGLANG_USE_MODELSCOPE=false)."
+            ),
+            "HF_HUB_ETAG_TIMEOUT=3 keeps the question short; vLLM: VLLM_NO_USAGE_STATS=1 asks one service less.",
+        ),
+        repair=("Open the way to the hub, or name the proxy: HTTPS_PROXY; or a mirror: HF_ENDPOINT.",),
+    ),
+    traps=(
+        "It happens with everything in the cache: the hub is asked whether the cache is current.",
+        "Some versions ask even with HF_HUB_OFFLINE=1; a path to the model's folder always helps.",
+    ),
+)

@@ -1,0 +1,144 @@
+"""The machine is short of memory: it swaps, or looks for pages to free, and everything crawls."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.words import size
+from firstlight.diagnose import storage, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, gpus, last, processes
+
+PRESSED = 10.0
+"""Percent of the time in which tasks wait for memory, from which a machine is short of it."""
+EASY = 1.0
+SWAPS_S = 100.0
+"""Pages swapped a second from which a machine swaps in earnest."""
+SWAPPED_BYTES = 256 * 1024 * 1024
+FREE_SHARE = 0.1
+USUAL_PAGE = 4096
+_COPIES = r"cuMemcpyHtoD|cudaMemcpy|cuMemAlloc|cuMemCreate|cudaMalloc"
+
+
+def _pressed(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Tasks wait for memory."""
+    look = last(scene)
+    share = look.pressure.memory_some if look else 0.0
+    if isinstance(share, Gap):
+        yield share
+    elif share >= PRESSED:
+        yield Sighting(f"/proc/pressure/memory: tasks waited for memory {share:.0f} % of the last ten seconds")
+
+
+def _swaps(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Pages go to swap and come back, between the looks."""
+    looks, passed = scene.bundle.looks, where.seconds_between(scene)
+    if not passed:
+        return
+    then, now = looks[0].pressure, looks[-1].pressure
+    rates = []
+    for old, new in ((then.swapped_in, now.swapped_in), (then.swapped_out, now.swapped_out)):
+        if isinstance(old, Gap) or isinstance(new, Gap):
+            yield new if isinstance(new, Gap) else old  # type: ignore[misc]
+            return
+        rates.append((new - old) / passed)
+    if sum(rates) >= SWAPS_S:
+        yield Sighting(f"{rates[0]:.0f} pages a second come from swap, {rates[1]:.0f} go there")
+
+
+def _thrashes(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_swaps(scene), _pressed(scene))
+
+
+def _reclaims(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Threads of the server look for memory to free, and tasks wait for memory."""
+    yield from both(storage.in_reclaim(scene), _pressed(scene))
+
+
+def _swapped_out(scene: Scene) -> Iterator[Sighting]:
+    """Much of a process lies in swap."""
+    for one in processes(scene):
+        swapped = one.facts.swapped_bytes
+        if not isinstance(swapped, Gap) and swapped >= SWAPPED_BYTES:
+            pid = one.process.id.pid
+            yield Sighting(shortened(f"{scene.name(pid)} has {size(swapped)} in swap"), (pid,))
+
+
+def _swapped_and_pressed(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_swapped_out(scene), _pressed(scene))
+
+
+def _cache_in_the_way(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A GPU shares the machine's memory, the page cache has taken nearly all of it, and somebody copies to the GPU
+    or asks it for memory: its driver counts the cache as used."""
+    yield from both(_little_is_free(scene), where.stands(scene, _COPIES, native=True))
+
+
+def _little_is_free(scene: Scene) -> Iterator[Sighting | Gap]:
+    look, host = last(scene), scene.bundle.host
+    free = look.pressure.memory_free_bytes if look else host.memory_free_bytes
+    if isinstance(free, Gap):
+        yield free
+    elif _shares_memory(scene) and free < FREE_SHARE * host.memory_bytes:
+        yield Sighting(
+            f"the GPU shares the machine's memory, of which {size(free)} of {size(host.memory_bytes)} are free"
+        )
+
+
+def _shares_memory(scene: Scene) -> bool:
+    """Whether the GPU has no memory of its own: it reports the machine's, or none that could be told."""
+    known = gpus(scene)
+    if isinstance(known, Gap) or len(known) != 1:
+        return False
+    total, machine = known[0].memory_total_bytes, scene.bundle.host.memory_bytes
+    return "GB10" in known[0].name or (not isinstance(total, Gap) and 0.85 * machine <= total <= 1.1 * machine)
+
+
+def _large_pages(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A copy to the GPU out of mapped files does not return, on a kernel with large pages."""
+    page = scene.bundle.host.page_bytes
+    large = [Sighting(f"the kernel's pages are {page // 1024} KiB")] if page > USUAL_PAGE else []
+    yield from both(large, where.stands(scene, "cuMemcpyHtoD", native=True))
+
+
+def _at_ease(scene: Scene) -> Iterator[Sighting]:
+    """Nobody waits for memory, and nothing is swapped."""
+    look = last(scene)
+    share = look.pressure.memory_some if look else PRESSED
+    signs = (*_swaps(scene), *_little_is_free(scene), *_large_pages(scene))
+    if not isinstance(share, Gap) and share < EASY and not any(isinstance(one, Sighting) for one in signs):
+        yield Sighting(f"tasks waited for memory {share:.1f} % of the last ten seconds")
+
+
+CAUSE = Cause(
+    id="memory_pressure",
+    nature=Nature.MACHINE,
+    title="the machine is short of memory, and crawls",
+    clues=(
+        decides("Does the machine swap while tasks wait for memory?", _thrashes),
+        decides("Does the kernel hold the server while it looks for memory to free?", _reclaims),
+        supports("Does much of the server lie in swap while tasks wait for memory?", _swapped_and_pressed),
+        supports("Has the page cache taken the memory that a GPU shares?", _cache_in_the_way),
+        supports("Does a copy to the GPU not return, on a kernel with large pages?", _large_pages),
+        rules_out("Does nobody wait for memory?", _at_ease),
+    ),
+    advice=Advice(
+        confirm=("vmstat 1 (columns si, so), cat /proc/pressure/memory, and VmSwap in /proc/{pid}/status.",),
+        work_around=(
+            (
+                "Read without mmap, so that the page cache does not push the rest out: SGLang "
+                "--weight-loader-disable-mmap or --weight-loader-drop-cache-after-load, vLLM "
+                "--safetensors-load-strategy eager."
+            ),
+            "Where a GPU shares the memory: sync; echo 3 > /proc/sys/vm/drop_caches before the start.",
+        ),
+        repair=(
+            (
+                "More memory, fewer ranks on this machine, a smaller or quantised model, a smaller cache in "
+                "host memory; swapoff, so that it fails at once rather than crawls."
+            ),
+        ),
+    ),
+    traps=("A counter of shards that still moves: it is slow, not stuck, until something outside ends it.",),
+)

@@ -1,0 +1,150 @@
+"""The address where ranks are to meet cannot be reached from here, or nobody is there."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Phase
+from firstlight.diagnose import network, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, last, lines
+
+MEETS = (
+    r"TCPStore|_create_c10d_store|(_tcp_)?rendezvous(_handler)? |init_process_group|init_distributed_environment"
+    r"|create_tcp_store|StatelessProcessGroup|_env_rendezvous"
+)
+_EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT})
+
+
+def _at_the_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from where.stands(scene, MEETS)
+    yield from where.stands(scene, r"TCPStore|c10d::.*(Client|connect)", native=True)
+
+
+def _knocks_where_told(scene: Scene) -> Iterator[Sighting]:
+    """A connection to where the ranks were told to meet stays unanswered."""
+    for meeting in network.meetings(scene):
+        for one in network.unanswered(scene):
+            if network.leads_to(scene, one.socket, meeting):
+                yield _quoted(scene, one)
+                yield Sighting(meeting.told, what=_peer(one))
+
+
+def _knocks_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process stands where ranks meet, and a connection of it to no web port stays unanswered."""
+    standing = {there.pid for there in where.at(scene, MEETS) if not isinstance(there, Gap)}
+    knocking = [one for one in network.unanswered(scene) if one.socket.peer_port not in network.WEB_PORTS]
+    found = (_quoted(scene, one) for one in knocking if one.pid in standing)
+    yield from both(found, _at_the_meeting(scene))
+
+
+def _knocks_where_logged(scene: Scene) -> Iterator[Sighting]:
+    """The log complains about an address, and a connection to it stays unanswered."""
+    told = [line.message for line in lines(scene.bundle)]
+    for one in network.unanswered(scene):
+        host, port = one.socket.peer_host, one.socket.peer_port
+        named = next((text for text in told if network.normal(host) in text and str(port) in text), "")
+        if named and port not in network.WEB_PORTS:
+            yield _quoted(scene, one)
+            yield Sighting(shortened(f"log: {named}"))
+
+
+def _quoted(scene: Scene, one: network.Connection) -> Sighting:
+    return Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), _peer(one))
+
+
+def _peer(one: network.Connection) -> str:
+    return network.joined(one.socket.peer_host, one.socket.peer_port)
+
+
+def _told_loopback(scene: Scene, *, by_option: bool = True) -> Iterator[Sighting]:
+    """Several machines were told to meet at a loopback address, which is another place on each."""
+    nodes = network.node_count(scene)
+    for meeting in network.meetings(scene):
+        if nodes > 1 and network.is_loopback(meeting.host) and meeting.by_option is by_option:
+            quote = f"{meeting.told}, and the server runs on {nodes} nodes"
+            yield Sighting(shortened(quote), what=meeting.host)
+
+
+def _meets_at_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_told_loopback(scene), _at_the_meeting(scene))
+
+
+def _loopback_variable(scene: Scene) -> Iterator[Sighting]:
+    """As above, by a variable, which the engine may not go by."""
+    yield from _told_loopback(scene, by_option=False)
+
+
+def _meets_by_loopback_variable(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_loopback_variable(scene), _at_the_meeting(scene))
+
+
+def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The meeting is on this machine, a process stands there, and nobody of the server listens."""
+    look = last(scene)
+    if look is None or isinstance(look.listeners, Gap):
+        return
+    ports = {one.port for one in look.listeners} | {one.socket.port for one in network.connections(scene, "LISTEN")}
+    absent = (
+        Sighting(shortened(f"{meeting.told}, on this machine, and nobody listens on port {meeting.port}"))
+        for meeting in network.meetings(scene)
+        if meeting.port and network.is_own(scene, meeting.host) and meeting.port not in ports
+    )
+    yield from both(absent, _at_the_meeting(scene))
+
+
+def _is_there(scene: Scene) -> Iterator[Sighting]:
+    """Every connection to the meeting is made, and nobody knocks."""
+    made = [
+        one
+        for meeting in network.meetings(scene)
+        for one in network.connections(scene, "ESTABLISHED")
+        if network.leads_to(scene, one.socket, meeting)
+    ]
+    if made and not any(network.unanswered(scene)) and scene.bundle.phase not in _EARLY:
+        yield _quoted(scene, made[0])
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    known = any(one.what for one in seen)
+    return f"the ranks cannot reach the place where they are to meet{' ({what})' if known else ''}"
+
+
+CAUSE = Cause(
+    id="rendezvous_unreachable",
+    nature=Nature.NETWORK,
+    title=_title,
+    clues=(
+        decides("Does a connection to where the ranks are to meet stay unanswered?", _knocks_where_told),
+        decides(
+            "Does a connection stay unanswered of a process that stands where ranks meet?", _knocks_while_meeting
+        ),
+        decides(
+            "Does a connection to an address that the log complains about stay unanswered?", _knocks_where_logged
+        ),
+        decides("Do ranks of several nodes wait to meet at a loopback address?", _meets_at_loopback),
+        supports("Do ranks wait to meet, with a loopback address in a variable?", _meets_by_loopback_variable),
+        supports("Is the meeting on this machine, with nobody to listen?", _nobody_listens),
+        rules_out("Have all ranks met?", _is_there),
+        foresees("Are several nodes told to meet at a loopback address?", _told_loopback, surely=True),
+        foresees("Does a variable name a loopback address as meeting place of several nodes?", _loopback_variable),
+    ),
+    advice=Advice(
+        confirm=("From every node: nc -vz HOST PORT with the address of {what}; on the first node: ss -ltn.",),
+        work_around=(
+            "Name an address that all nodes reach: VLLM_HOST_IP=IP on each, SGLang --dist-init-addr IP:PORT.",
+        ),
+        repair=(
+            (
+                "Open the port in the firewall or security group (a port that is fixed: --master-port, "
+                "--dist-init-addr), start the first node, and give every node the same MASTER_ADDR and "
+                "MASTER_PORT."
+            ),
+        ),
+    ),
+    traps=(
+        "A dropped packet looks like a slow peer for 30 minutes: torch tries that long.",
+        "A proxy or service mesh may take the connection and lead nowhere.",
+    ),
+)

@@ -1,0 +1,124 @@
+"""Weights are read from storage that is slow: a network or user-space file system, or page by page through mmap."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Role
+from firstlight.core.words import seconds as length
+from firstlight.core.words import size
+from firstlight.diagnose import storage, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, last, lines
+
+FAULTS_S = 5.0
+"""Pages fetched from storage each second from which a process is said to read through page faults."""
+FAST_BYTES_S = 500_000_000
+"""What a local disk gives; below it, a load that faults is held up by its storage."""
+PRESSED = 20.0
+_LOADS = (
+    r"(load\w*|_?copy\w*|weight\w*|get_tensor|safe\w*|__getitem__|read\w*) .*"
+    r"(loader|safetensors|weight_utils|modeling_utils|gguf|serialization|checkpoint)"
+)
+_SHARDS = re.compile(r"(\d+)/(\d+) \[(\d+):(\d\d)(?::(\d\d))?<")
+
+
+def _held_by_slow(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel holds a thread until storage answers, and the weights lie on a slow file system."""
+    yield from both(storage.in_storage(scene), storage.slow_weights(scene))
+
+
+def _faults_on_slow(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Pages are fetched from storage all the time, and the weights lie on a slow file system."""
+    yield from both((*_faults(scene), *_counted(scene)), storage.slow_weights(scene))
+
+
+def _reads_slowly(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Weights on a slow file system are read, and whoever reads stands where weights are loaded."""
+    yield from both(both(where.moving(scene), where.stands(scene, _LOADS)), storage.slow_weights(scene))
+
+
+def _faults_anywhere(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Pages are fetched all the time, slowly, by whoever stands where weights are loaded: mmap on any disk."""
+    yield from both(_faults(scene), where.stands(scene, _LOADS))
+
+
+def _faults(scene: Scene) -> Iterator[Sighting]:
+    """Processes that fetch pages from storage, slower than a local disk would give them."""
+    passed = where.seconds_between(scene)
+    for one in scene.standings:
+        if not one.change or one.change.major_faults < FAULTS_S * passed or one.look.process.role is Role.COMPILER:
+            continue
+        old = where.before(scene, one.pid)
+        now, then = one.look.sample.disk_read_bytes, old.sample.disk_read_bytes if old else 0
+        read = 0 if isinstance(now, Gap) or isinstance(then, Gap) else now - then
+        if read < FAST_BYTES_S * passed:
+            quote = (
+                f"{scene.name(one.pid)} fetched {one.change.major_faults} pages and {size(read)} in {passed:.0f} s"
+            )
+            yield Sighting(shortened(quote), (one.pid,))
+
+
+def _counted(scene: Scene) -> Iterator[Sighting]:
+    """The counter of shards moves and is far from done: with the time that is left."""
+    found = [match for line in lines(scene.bundle) if (match := _SHARDS.search(line.message))]
+    counts = {int(match[1]) for match in found}
+    if len(counts) > 1 and scene.standings:
+        done, total, high, low, lowest = (int(group or 0) for group in found[-1].groups())
+        took = high * 3600 + low * 60 + lowest if found[-1][5] else high * 60 + low
+        if 0 < done < total:
+            rest = length(took / done * (total - done))
+            yield Sighting(f"{done} of {total} shards in {length(took)}: about {rest} to go")
+
+
+def _short_of_memory(scene: Scene) -> Iterator[Sighting]:
+    """The machine is short of memory, which also makes pages come and go."""
+    look = last(scene)
+    share = look.pressure.memory_some if look else 0.0
+    if not isinstance(share, Gap) and share >= PRESSED:
+        yield Sighting(f"tasks waited for memory {share:.0f} % of the last ten seconds")
+
+
+def _foreseen(scene: Scene) -> Iterator[Sighting]:
+    yield from map(storage.lying, storage.slow_places(scene, "weights"))
+
+
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    slow = "on {what} " if any(one.what for one in seen) else ""
+    held = any("is in state D" in one.quote for one in seen)
+    if scene.standings and held and not any(where.moving(scene)):
+        return f"the storage {slow}that holds the weights does not answer"
+    return f"the weights {slow}are read slowly: it works, and takes long"
+
+
+CAUSE = Cause(
+    id="slow_storage",
+    nature=Nature.SLOW,
+    title=_title,
+    clues=(
+        decides("Does the kernel hold a thread for storage, with the weights on a slow file system?", _held_by_slow),
+        decides("Are weights on a slow file system read page by page, or the shards counted on?", _faults_on_slow),
+        supports("Are weights on a slow file system being read?", _reads_slowly),
+        supports("Are weights fetched page by page, below the speed of a disk?", _faults_anywhere),
+        speaks_against("Is the machine short of memory?", _short_of_memory),
+        foresees("Do the weights lie on a slow file system?", _foreseen),
+    ),
+    advice=Advice(
+        confirm=("grep -E 'majflt|read_bytes' twice; nfsiostat or iostat -x 5 shows how fast the storage gives.",),
+        work_around=(
+            (
+                "Read whole files rather than pages: vLLM --safetensors-load-strategy eager (or prefetch), SGLang "
+                "--weight-loader-disable-mmap or --weight-loader-prefetch-checkpoints."
+            ),
+        ),
+        repair=(
+            "Copy the weights to a local NVMe disk before the start, or stream them: --load-format runai_streamer.",
+        ),
+    ),
+    traps=(
+        "A second start from the page cache is fast and hides it.",
+        "A counter at 100 % is no longer about storage: weights are repacked, or kernels are compiled.",
+    ),
+)

@@ -1,0 +1,87 @@
+"""A host name that the server was told does not resolve."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.host import Resolved
+from firstlight.core.vocabulary import GapReason
+from firstlight.diagnose import network, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, lines
+
+_ASKS = r"getaddrinfo|gethostby|getnameinfo|_resolve\w* .*socket"
+_REFUSED = (
+    "gai error",
+    "getaddrinfo",
+    "name or service not known",
+    "temporary failure in name resolution",
+    "no address associated",
+    "unable to resolve",
+    "could not resolve",
+    "cannot be retrieved",
+    "nodename nor servname",
+    "unknown host",
+)
+
+
+def _unknown(scene: Scene) -> list[Resolved]:
+    """Names that were looked up and have no address."""
+    return [
+        one
+        for one in scene.bundle.host.resolved
+        if one.addresses == () or (isinstance(one.addresses, Gap) and one.addresses.reason is GapReason.FAILED)
+    ]
+
+
+def _names(scene: Scene) -> Iterator[Sighting]:
+    for one in _unknown(scene):
+        why = f": {one.addresses.detail}" if isinstance(one.addresses, Gap) and one.addresses.detail else ""
+        yield Sighting(shortened(f"the name {one.name} does not resolve{why}"), what=one.name)
+
+
+def _asked(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A name does not resolve, and somebody waits for the resolver."""
+    asking = (*where.stands(scene, _ASKS), *where.stands(scene, _ASKS, native=True))
+    yield from both(_names(scene), asking)
+
+
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A name does not resolve, and the log says so of that name."""
+    yield from both(_names(scene), _complaints(scene))
+
+
+def _complaints(scene: Scene) -> Iterator[Sighting]:
+    names = [one.name.lower() for one in _unknown(scene)]
+    for line in lines(scene.bundle):
+        words = line.message.lower()
+        if any(name in words for name in names) and any(refusal in words for refusal in _REFUSED):
+            yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else ())
+
+
+def _foreseen_meeting(scene: Scene) -> Iterator[Sighting]:
+    """The name where the ranks are to meet does not resolve."""
+    meeting = {one.host.lower() for one in network.meetings(scene)}
+    yield from (one for one in _names(scene) if one.what.lower() in meeting)
+
+
+CAUSE = Cause(
+    id="unresolvable_host",
+    nature=Nature.NETWORK,
+    title="the name {what} does not resolve on this machine",
+    clues=(
+        decides("Does a name that it was told not resolve, while somebody waits for the resolver?", _asked),
+        decides("Does the log complain about a name that indeed does not resolve?", _refused),
+        foresees("Does the name where the ranks are to meet not resolve?", _foreseen_meeting, surely=True),
+        foresees("Does a name that it is told not resolve?", _names),
+    ),
+    advice=Advice(
+        confirm=("getent ahosts {what}",),
+        work_around=(
+            "Give addresses rather than names: --dist-init-addr IP:PORT, --master-addr IP, MASTER_ADDR=IP.",
+        ),
+        repair=("Add the name to /etc/hosts or to the DNS that the container uses (docker --add-host, --dns).",),
+    ),
+    traps=("A name may resolve on the host and not in the container, or on one node and not on the other.",),
+)
