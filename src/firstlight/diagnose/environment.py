@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from firstlight.core.bundle import Bundle
+from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
 from firstlight.core.host import Host
 from firstlight.core.redact import HIDDEN
@@ -42,7 +43,7 @@ def _gpus(bundle: Bundle) -> Iterator[tuple[str, str]]:
 
 def _libraries(bundle: Bundle) -> Iterator[tuple[str, str]]:
     """Each library file that a process maps, once."""
-    mapped = {}
+    mapped: dict[str, Library] = {}
     for one in bundle.looks[-1].processes if bundle.looks else ():
         if not isinstance(one.facts.libraries, Gap):
             mapped |= {library.path: library for library in one.facts.libraries}

@@ -1,6 +1,5 @@
 """Runs `firstlight up` as a process of its own, and gathers all that it says and leaves behind."""
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -14,16 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
-from firstlight import procfs
 from firstlight.core.events import Event, ProcessAppeared, Started, Verdict, read_event
 from firstlight.core.report import Report
 from firstlight.testing.launcher import command as command_line
-
-MARK = "FIRSTLIGHT_TESTING_RUN"
-"""An environment variable that every process of one run inherits, and by which the last of them is found."""
+from firstlight.testing.marked import GRACE_S, MARK, kill_marked, marked, title_of
 
 _POLL_S = 0.1
-_GRACE_S = 10.0
 _E = TypeVar("_E")
 
 
@@ -143,8 +138,8 @@ class Up:
         """
         ends = time.monotonic() + seconds
         while True:
-            for pid in self._marked():
-                if _name(pid).startswith(title):
+            for pid in marked(self.mark):
+                if title_of(pid).startswith(title):
                     return pid
             assert self.process.poll() is None, f"up ended before there was a {title}\n{self.said()[-4000:]}"
             assert time.monotonic() < ends, f"no {title} after {seconds:.0f} s; there are {self.left()}"
@@ -173,12 +168,12 @@ class Up:
 
     def left(self) -> tuple[str, ...]:
         """The server's processes that live, by name; firstlight's own do not count."""
-        return tuple(name for pid in self._marked() if (name := _name(pid)) and not _is_ours(name))
+        return tuple(name for pid in marked(self.mark) if (name := title_of(pid)) and not _is_ours(name))
 
-    def gone(self, seconds: float = _GRACE_S) -> bool:
+    def gone(self, seconds: float = GRACE_S) -> bool:
         """Wait until nothing that carries the mark lives, firstlight's own processes included."""
         ends = time.monotonic() + seconds
-        while self._marked():
+        while marked(self.mark):
             if time.monotonic() > ends:
                 return False
             time.sleep(_POLL_S)
@@ -186,16 +181,8 @@ class Up:
 
     def kill(self) -> None:
         """End whatever is left of it, by force."""
-        ends = time.monotonic() + _GRACE_S
-        while (pids := self._marked()) and time.monotonic() < ends:
-            for pid in pids:
-                _kill(pid)
-            time.sleep(_POLL_S)
-        self.process.wait(_GRACE_S)
-
-    def _marked(self) -> list[int]:
-        wanted = f"{MARK}={self.mark}".encode()
-        return [pid for pid in procfs.pids() if pid != os.getpid() and wanted in _environ(pid)]
+        kill_marked(self.mark)
+        self.process.wait(GRACE_S)
 
 
 class Starter:
@@ -244,26 +231,6 @@ class Starter:
     def close(self) -> None:
         for up in self._started:
             up.kill()
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _environ(pid: int) -> bytes:
-    """The environment it was started with; empty for a zombie, and for a process that is gone."""
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return b""
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
 
 
 def _is_ours(name: str) -> bool:
