@@ -559,3 +559,12 @@ def kernel_command() -> tuple[str, ...]:
 def nvidia_version() -> str:
     """What the NVIDIA kernel module says of itself, first line; not there without the module."""
     return _read("/proc/driver/nvidia/version").decode(errors="replace").partition("\n")[0]
+
+
+def ipv6_addresses() -> list[tuple[str, bytes]]:
+    """Interfaces with their IPv6 addresses (16 bytes each); none on a machine without IPv6."""
+    try:
+        rows = [row.split() for row in _read("/proc/net/if_inet6").decode().splitlines()]
+    except FileNotFoundError:
+        return []
+    return [(row[5], bytes.fromhex(row[0])) for row in rows]
