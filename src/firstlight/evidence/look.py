@@ -11,12 +11,16 @@ from typing import TypeVar
 import msgspec
 
 from firstlight.clock import Clock, Deadline
+from firstlight.core.facts import ProcessFacts
 from firstlight.core.gap import Gap
 from firstlight.core.look import Listener, Lock, Look, OpenFile, ProcessLook
 from firstlight.core.process import Process
 from firstlight.evidence import files, inodes, listeners, locks, processes
+from firstlight.evidence.around import Around
+from firstlight.evidence.facts import facts_of
 from firstlight.evidence.files import World
 from firstlight.evidence.inodes import Descriptor
+from firstlight.evidence.kernel_stacks import with_kernel_stacks
 from firstlight.evidence.stacks import Stacks, stacks_of, with_stacks
 from firstlight.evidence.surroundings import survey
 from firstlight.evidence.workers import Probe
@@ -35,15 +39,21 @@ def look(
     deadline_s: float = 10.0,
     stacks: bool = True,
     deep: bool = False,
+    started: float = 0.0,
+    environ: Mapping[str, str] | None = None,
 ) -> Look:
     """Collect the evidence about `targets` now; `port` is the port that the server wants, 0 if that is not known.
 
-    With `deep` also what seldom changes: limits, libraries, environment, native stacks, GPUs, collectives.
+    With `deep` also what seldom changes or costs more: limits, libraries, environment, native stacks, semaphores,
+    collectives, leftovers, and the kernel's log since `started` (wall time). `environ` is the server's environment,
+    which tells where its caches are.
     """
-    del deep
     looking = _Looking(clock, deadline_s)
     at, monotonic = clock.wall(), clock.monotonic()
+    pids = [one.id.pid for one in targets]
+    around = Around(pids, clock, looking.stage(), since=started, deep=deep)
     seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})
+    known = looking.at_each("facts of the process", _facts(targets, seen)) if deep else {}
     held = looking.at_each("open files", {pid: partial(inodes.descriptors, pid) for pid in seen})
     kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads)) for pid in held}
     world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage(0.8)))
@@ -53,15 +63,24 @@ def look(
         opened = looking.at_each("open files", work)
     found_locks = looking.at_all("locks", partial(_locks, held, clock, looking.stage(0.8)))
     spied = stacks_of([one.process.id for one in seen.values()], clock, looking.whole) if stacks else {}
+    finished = tuple(
+        looking.finish(one, opened.get(pid, ()), spied.get(pid), known.get(pid)) for pid, one in seen.items()
+    )
+    told = around.told(finished, environ or {}, looking.stage())
     return Look(
         at=at,
         took_s=clock.monotonic() - monotonic,
         monotonic=monotonic,
-        processes=tuple(looking.finish(one, opened.get(pid, ()), spied.get(pid)) for pid, one in seen.items()),
+        processes=finished,
         listeners=world if isinstance(world, Gap) else _listeners(world, held, port),
         locks=found_locks,
         gaps=tuple(gap for gap in looking.gaps if gap.pid not in seen),
+        **told,
     )
+
+
+def _facts(targets: Sequence[Process], seen: Mapping[int, ProcessLook]) -> "dict[int, partial[ProcessFacts]]":
+    return {one.id.pid: partial(facts_of, one) for one in targets if one.id.pid in seen}
 
 
 class _Looking:
@@ -92,13 +111,17 @@ class _Looking:
             self.gaps.append(answer)
         return answer
 
-    def finish(self, one: ProcessLook, opened: tuple[OpenFile, ...], spied: Stacks | None) -> ProcessLook:
+    def finish(
+        self, one: ProcessLook, opened: tuple[OpenFile, ...], spied: Stacks | None, known: ProcessFacts | None
+    ) -> ProcessLook:
         """The look at one process, made whole."""
         pid = one.process.id.pid
         gaps = [*one.gaps, *(gap for gap in self.gaps if gap.pid == pid)]
         if isinstance(spied, Gap):
             gaps.append(spied)
-        return msgspec.structs.replace(one, threads=with_stacks(one, spied), files=opened, gaps=tuple(gaps))
+        threads = with_kernel_stacks(pid, with_stacks(one, spied), self.stage(0.5))
+        facts = known or one.facts
+        return msgspec.structs.replace(one, threads=threads, files=opened, facts=facts, gaps=tuple(gaps))
 
 
 def _open_files(one: ProcessLook, kept: list[Descriptor], world: World) -> tuple[OpenFile, ...]:
