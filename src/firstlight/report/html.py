@@ -1,12 +1,16 @@
-"""The report as one HTML file: no script, nothing fetched, light and dark, readable on a phone."""
+"""The report as one HTML file: no script, nothing fetched, light and dark, readable on a phone and on paper."""
 
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
 from firstlight.core.report import Finding, Report
-from firstlight.core.words import date_and_time, gap_words, printable, seconds
-from firstlight.report import sections
+from firstlight.core.words import date_and_time, printable
+from firstlight.report import chart, sections
 from firstlight.report.markdown import markdown
+from firstlight.report.picture.svg import svg
+from firstlight.report.picture.text import lines
+from firstlight.report.stacks import Stretch, folded, members, stretches
 
 
 def html(report: Report) -> str:
@@ -18,14 +22,19 @@ def html(report: Report) -> str:
     body = [
         _header(report),
         _section("First token", _named(sections.token_facts(report))),
-        _section("Findings", "".join(_finding(finding) for finding in report.findings)),
-        _section("What to do next", _list(report.next_steps)),
+        _section("Findings", "".join(map(_finding, report.findings[: sections.LINES_MAX]))),
+        _section("What to do next", _list(sections.first_of(report.next_steps), "steps")),
+        _section("Who waits for whom", _graph(report)),
+        _section("Where the stacks part", _stacks(report)),
         _section("First error", _block([sections.log_line(report.first_error)] if report.first_error else [])),
         _section(sections.PROCESSES_TITLE, "".join(_group(report, group) for group in sections.groups(report))),
         _section("Ended", _list(sections.ended(report))),
-        _section("Phases", _phases(report)),
+        _section("Phases", chart.phases(report) + chart.lanes(report)),
         _section("Last lines of the log", _block(sections.log_tail(report))),
-        _section("What could not be seen", _list([gap_words(gap) for gap in report.gaps])),
+        _section("Also weighed", _named(sections.weighed(report))),
+        _section("What could not be seen", _list(sections.gaps(report))),
+        _section("Environment", _named(sections.environment(report))),
+        _section("Signature", _named(sections.signature(report))),
         _section("Files", _named(sections.files(report))),
         _folded("As Markdown, to paste into an issue", _block(markdown(report).splitlines())),
     ]
@@ -66,52 +75,105 @@ def _section(title: str, body: str) -> str:
 
 
 def _folded(title: str, body: str) -> str:
-    return f"<details><summary>{title}</summary>\n{body}</details>"
+    return f"<details><summary>{title}</summary>\n{body}</details>" if body else ""
 
 
 def _named(rows: list[tuple[str, str]]) -> str:
     if not rows:
         return ""
-    return "<dl>" + "".join(f"<dt>{name}</dt><dd>{_text(words)}</dd>" for name, words in rows) + "</dl>\n"
+    return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(words)}</dd>" for name, words in rows) + "</dl>\n"
 
 
-def _list(lines: list[str] | tuple[str, ...]) -> str:
-    return "<ul>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>\n" if lines else ""
+def _list(lines: Sequence[str], kind: str = "") -> str:
+    classed = f' class="{kind}"' if kind else ""
+    return f"<ul{classed}>" + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ul>\n" if lines else ""
 
 
-def _block(lines: list[str]) -> str:
-    return f"<pre>{escape(chr(10).join(lines))}</pre>\n" if lines else ""
+def _block(lines: Sequence[str], kind: str = "") -> str:
+    classed = f' class="{kind}"' if kind else ""
+    return f"<pre{classed}>{escape(chr(10).join(lines))}</pre>\n" if lines else ""
 
 
-def _phases(report: Report) -> str:
-    return "".join(
-        f'<div class="phase{" stuck" if bar.stuck else ""}"><span>{bar.phase}</span>'
-        f"<span>{seconds(bar.seconds)}{', did not end' if bar.stuck else ''}</span>"
-        f'<div class="track"><div style="margin-left:{bar.offset:.2%};width:{bar.share:.2%}"></div></div></div>\n'
-        for bar in sections.bars(report)
+def _graph(report: Report) -> str:
+    drawn = svg(report.graph)
+    if not drawn:
+        return ""
+    return (
+        f'<div class="picture" tabindex="0" role="group" aria-label="The wait-for graph; it scrolls sideways">{drawn}'
+        '</div>\n<p class="legend">An arrow leads from who waits to whom it waits for; at the bottom the waiting '
+        "ends. Thick arrows are a deadlock, ◆ is whom the others wait for, a dashed outline has ended.</p>\n"
+        + _folded("The same in words", _block(lines(report.graph), "drawn"))
     )
 
 
+def _stacks(report: Report) -> str:
+    tree = report.tree
+    roots = "".join(_stretch(report, root, 0) for root in stretches(tree))
+    return f'<div class="tree">{roots}</div>\n' if roots else ""
+
+
+OPEN_DEPTH = 4
+"""So deep the tree is unfolded at first."""
+
+
+def _stretch(report: Report, stretch: Stretch, depth: int) -> str:
+    begin, middle, end = folded(stretch.frames)
+    fold = _folded(f"{len(middle)} frames between", _frames(middle))
+    onward = "".join(_stretch(report, following, depth + 1) for following in stretch.onward)
+    rest = f'<p class="doing">… {stretch.left_out} frames more beneath</p>' if stretch.left_out else ""
+    odd = "" if stretch.usual else " odd"
+    return (
+        f'<details class="stretch{odd}"{" open" if depth < OPEN_DEPTH else ""}>'
+        f"<summary><b>{_text(members(report.tree, stretch))}</b> {_text(stretch.frames[-1].function)}</summary>"
+        f"{_frames(begin)}{fold}{_frames(end)}{onward}{rest}</details>"
+    )
+
+
+def _frames(lines: Sequence[str]) -> str:
+    return '<ol class="stack">' + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ol>" if lines else ""
+
+
 def _group(report: Report, group: sections.Group) -> str:
+    told, others = sections.told(group)
     people = "".join(
         f"<p><b>{_text(sections.process_title(process))}</b> {_text(sections.process_facts(report, process))}"
         + (f"<br>last words: <q>{_text(process.last_words)}</q>" if process.last_words else "")
         + "</p>"
-        for process in group.processes
+        for process in told
     )
+    rest = f"<p>{_text(others)}</p>" if others else ""
     doing = f'<p class="doing">{_text(group.doing)}</p>' if group.doing else ""
-    frames = "".join(f"<li>{_text(sections.frame_words(frame))}</li>" for frame in group.where)
-    stack = f'<ol class="stack">{frames}</ol>' if frames else ""
-    return f"<article>{people}{doing}{stack}</article>\n"
+    return f"<article>{people}{rest}{doing}{_frames([sections.frame_words(f) for f in group.where])}</article>\n"
+
+
+_KINDS = {
+    "seen": "seen",
+    "against": "seen against it",
+    "unseen": "could not be asked",
+    "try": "what to do",
+    "mind": "mind",
+}
 
 
 def _finding(finding: Finding) -> str:
     verdict, title = sections.finding_words(finding)
-    seen = "".join(f"<li><q>{_text(quote)}</q></li>" for quote in finding.evidence)
-    advice = "".join(f'<li class="advice">{_text(words)}</li>' for words in finding.advice)
-    return (
-        f'<article><p><b class="verdict">{_text(verdict)}</b> {_text(title)}</p><ul>{seen}{advice}</ul></article>\n'
+    by_kind: dict[str, list[str]] = {}
+    for kind, line in sections.finding_lines(finding):
+        by_kind.setdefault(kind, []).append(line)
+    rows = "".join(
+        f'<div class="{kind}"><h4>{_KINDS[kind]}</h4><ul>'
+        + "".join(f"<li><q>{_text(line)}</q></li>" if kind == "seen" else f"<li>{_text(line)}</li>" for line in said)
+        + "</ul></div>"
+        for kind, said in by_kind.items()
     )
+    certainty = verdict if verdict in _CERTAIN else "open"
+    return (
+        f'<article class="finding {certainty}"><h3><span class="verdict">{_text(verdict)}</span> {_text(title)}</h3>'
+        f"{rows}</article>\n"
+    )
+
+
+_CERTAIN = frozenset({"established", "supported", "open"})
 
 
 def _text(words: str) -> str:

@@ -5,34 +5,83 @@ of ours that may quote it are escaped, so that nobody is mentioned and nothing i
 """
 
 import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from firstlight.core.report import Finding, Report
-from firstlight.core.words import gap_words, printable, seconds
-from firstlight.report import sections
+from firstlight.core.words import printable, seconds
+from firstlight.report import sections, timeline
+from firstlight.report.picture.mermaid import mermaid
+from firstlight.report.picture.text import lines
+from firstlight.report.stacks import tree_lines
 
+CHARACTERS_MAX = 60_000
+"""GitHub takes issues of 65,536."""
+TOLD_MAX = 600
+"""Kept free for naming what was left out."""
 BAR_COLUMNS = 30
+STEPS_MAX = 20
 
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|~])")
 _REFERENCE = re.compile(r"([@#])(?=\w)")
 
 
-def markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown."""
-    blocks = [
-        f"### {sections.outcome(report).capitalize()}: {_words(report.headline)}",
-        _named(sections.facts(report)),
-        _section("First token", _named(sections.token_facts(report))),
-        _section("Findings", "\n".join(_finding(finding) for finding in report.findings)),
-        _section("What to do next", _bullets([_words(step) for step in report.next_steps])),
-        _section("First error", _fence([sections.log_line(report.first_error)] if report.first_error else [])),
-        _section(sections.PROCESSES_TITLE, _processes(report)),
-        _section("Ended", _bullets([_code(line) for line in sections.ended(report)])),
-        _section("Phases", _phases(report)),
-        _folded("Last lines of the log", _fence(sections.log_tail(report))),
-        _section("What could not be seen", _bullets([_words(gap_words(gap)) for gap in report.gaps])),
-        _section("Files", _named(sections.files(report))),
-    ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+def markdown(report: Report, most: int = CHARACTERS_MAX) -> str:
+    """The report as GitHub-flavoured Markdown of at most `most` characters (but never less than its frame). What is
+    left out to fit is named at the end.
+    """
+    blocks = [block for block in _blocks(report) if block.text]
+    left_out: list[str] = []
+    while sum(len(block.text) + 2 for block in blocks) + TOLD_MAX > most and len(blocks) > 1:
+        least = max(range(len(blocks)), key=lambda index: (blocks[index].dispensable, index))
+        if not blocks[least].dispensable:
+            break
+        left_out.append(blocks.pop(least).name)
+    if left_out:
+        names = ", ".join(
+            f"{count} × {name}" if count > 1 else name for name, count in Counter(reversed(left_out)).items()
+        )
+        told = f"Left out to stay below {most:,} characters: {names}. `firstlight report` has the whole."
+        blocks.append(_Block("", f"*{told}*", 0))
+    return "\n\n".join(block.text for block in blocks) + "\n"
+
+
+class _Block(NamedTuple):
+    """A part of the text; the more dispensable it is, the sooner it is left out. 0 is never."""
+
+    name: str
+    text: str
+    dispensable: int
+
+
+def _blocks(report: Report) -> Iterator[_Block]:
+    yield _Block("", f"### {sections.outcome(report).capitalize()}: {_words(report.headline)}", 0)
+    yield _Block("", _named(sections.facts(report)), 0)
+    yield _Block("first token", _section("First token", _named(sections.token_facts(report))), 3)
+    for number, finding in enumerate(report.findings[: sections.LINES_MAX]):
+        text = _finding(finding) if number else _section("Findings", _finding(finding))
+        yield _Block("finding", text, 1 if number == 0 else 3)
+    steps = sections.first_of(report.next_steps, STEPS_MAX)
+    yield _Block("what to do next", _section("What to do next", _bullets([_words(step) for step in steps])), 2)
+    yield _Block("who waits for whom", _section("Who waits for whom", _graph(report)), 4)
+    yield _Block("stacks", _section("Where the stacks part", _fence(tree_lines(report.tree, 120))), 5)
+    error = [sections.log_line(report.first_error)] if report.first_error else []
+    yield _Block("first error", _section("First error", _fence(error)), 4)
+    for number, group in enumerate(sections.groups(report)):
+        text = _group(report, group) if number else _section(sections.PROCESSES_TITLE, _group(report, group))
+        yield _Block("process", text, 7)
+    ended = _bullets([_code(line) for line in sections.ended(report)])
+    yield _Block("ended processes", _section("Ended", ended), 5)
+    yield _Block("phases", _section("Phases", _phases(report)), 6)
+    yield _Block("log", _folded("Last lines of the log", _fence(sections.log_tail(report))), 8)
+    weighed = [f"**{_words(word)}**: {_words(causes)}" for word, causes in sections.weighed(report)]
+    yield _Block("other causes", _folded("Also weighed", _bullets(weighed)), 10)
+    seen_not = _bullets([_words(gap) for gap in sections.gaps(report)])
+    yield _Block("gaps", _section("What could not be seen", seen_not), 8)
+    yield _Block("environment", _folded("Environment", _named(sections.environment(report))), 9)
+    yield _Block("signature", _section("Signature", _named(sections.signature(report))), 6)
+    yield _Block("files", _section("Files", _named(sections.files(report))), 11)
 
 
 def _section(title: str, body: str) -> str:
@@ -48,44 +97,57 @@ def _bullets(lines: list[str]) -> str:
 
 
 def _named(rows: list[tuple[str, str]]) -> str:
-    return _bullets([f"**{name}**: {_code(words)}" for name, words in rows])
+    return _bullets([f"**{_words(name)}**: {_code(words)}" for name, words in rows])
+
+
+def _graph(report: Report) -> str:
+    """What GitHub draws, and the same in words, for where it does not."""
+    words = _fence(lines(report.graph))
+    drawn = mermaid(report.graph)
+    return (
+        "\n\n".join(["\n".join(["```mermaid", *drawn, "```"]), _folded("The same in words", words)])
+        if drawn
+        else words
+    )
 
 
 def _phases(report: Report) -> str:
-    lines = []
-    for bar in sections.bars(report):
+    rows = []
+    for bar in timeline.bars(report):
         before = min(BAR_COLUMNS - 1, int(bar.offset * BAR_COLUMNS))
         filled = "█" * max(1, min(BAR_COLUMNS - before, round(bar.share * BAR_COLUMNS)))
-        unfinished = "  did not end" if bar.stuck else ""
-        lines.append(f"{bar.phase:<14}{seconds(bar.seconds):>12}  {' ' * before}{filled}{unfinished}")
-    return _fence(lines)
-
-
-def _processes(report: Report) -> str:
-    return "\n".join(_group(report, group) for group in sections.groups(report))
+        note = f"  {bar.note}" if bar.note else ""
+        rows.append(f"{bar.phase:<14}{seconds(bar.seconds):>12}  {' ' * before}{filled}{note}")
+    return _fence([*rows, *timeline.strip_lines(report, BAR_COLUMNS)])
 
 
 def _group(report: Report, group: sections.Group) -> str:
-    lines = []
-    for process in group.processes:
+    told, others = sections.told(group)
+    rows = []
+    for process in told:
         facts = _words(sections.process_facts(report, process))
-        lines.append(f"- **{_words(sections.process_title(process))}** {facts}")
+        rows.append(f"- **{_words(sections.process_title(process))}** {facts}")
         if process.last_words:
-            lines.append(f"  last words: {_code(process.last_words)}")
+            rows.append(f"  last words: {_code(process.last_words)}")
+    if others:
+        rows.append(f"- {_words(others)}")
     if group.doing:
-        lines.append(f"  - {_words(group.doing)}")
+        rows.append(f"  - {_words(group.doing)}")
     if group.where:
         frames = _fence([sections.frame_words(frame) for frame in group.where])
-        lines.append("\n" + "\n".join(f"    {line}" for line in frames.splitlines()) + "\n")
-    return "\n".join(lines)
+        rows.append("\n" + "\n".join(f"    {line}" for line in frames.splitlines()))
+    return "\n".join(rows)
+
+
+_QUOTED = frozenset({"seen", "against"})
 
 
 def _finding(finding: Finding) -> str:
     verdict, title = sections.finding_words(finding)
-    lines = [f"- **{_words(verdict)}**: {_words(title)}"]
-    lines += [f"  - seen: {_code(quote)}" for quote in finding.evidence]
-    lines += [f"  - try: {_words(advice)}" for advice in finding.advice]
-    return "\n".join(lines)
+    rows = [f"- **{_words(verdict)}**: {_words(title)}"]
+    for kind, line in sections.finding_lines(finding):
+        rows.append(f"  - {kind}: {_code(line) if kind in _QUOTED else _words(line)}")
+    return "\n".join(rows)
 
 
 def _words(text: str) -> str:

@@ -1,27 +1,46 @@
 """What a report says, in words and shares, before it is laid out: the same for terminal, Markdown and HTML."""
 
 import re
+import shlex
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from firstlight.core.gap import Gap
 from firstlight.core.log import Counter, LogLine
 from firstlight.core.look import Frame
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding, Report, ReportedProcess
-from firstlight.core.timeline import merged
-from firstlight.core.vocabulary import Outcome, Phase, Role
+from firstlight.core.vocabulary import Certainty, GapReason, Outcome, Role
 from firstlight.core.words import (
     OUTCOME_WORDS,
     date_and_time,
     exit_words,
+    gap_words,
     printable,
     seconds,
     size,
     time_of_day,
     who,
 )
+from firstlight.report.picture.drawing import spans
 
 ENDED_MAX = 10
 """Processes that ended and are named; a compile has hundreds of helpers."""
+
+LINES_MAX = 200
+"""Of anything that could be listed without end."""
+
+WORDS_MAX = 400
+"""Of a command."""
+
+PROCESSES_MAX = 512
+GROUP_MAX = 8
+"""Processes of one group that are told one by one."""
+
+FINDING_LINES_MAX = 40
+"""Of each kind, under one finding."""
 
 PROCESSES_TITLE = "Processes, as last seen"
 
@@ -38,16 +57,6 @@ STATE_WORDS = {
 
 
 GONE_STATES = frozenset("ZX")
-
-
-class Bar(NamedTuple):
-    """A phase on the timeline; `offset` and `share` are fractions of the whole. `stuck` if it should have ended."""
-
-    phase: str
-    seconds: float
-    offset: float
-    share: float
-    stuck: bool
 
 
 class Group(NamedTuple):
@@ -68,7 +77,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     begun = report.outcome != Outcome.NOT_STARTED
     rows = [
         ("engine", f"{report.engine} {report.engine_version}".rstrip()),
-        ("command", " ".join(printable(word, 400) for word in report.command)),
+        ("command", " ".join(_shell_word(printable(word, 400)) for word in report.command[:WORDS_MAX])),
         ("url", report.url),
         ("run", f"{report.run}, from {date_and_time(report.started)}, {seconds(report.ended - report.started)}"),
         ("phase", _phase(report) if begun else ""),
@@ -77,6 +86,11 @@ def facts(report: Report) -> list[tuple[str, str]]:
         quiet = seconds(report.ended - report.quiet_since)
         rows.append(("quiet", f"since {time_of_day(report.quiet_since)}, {quiet} before this report"))
     return [(name, printable(words, 4000)) for name, words in rows if words]
+
+
+def _shell_word(word: str) -> str:
+    """A word as a shell would need it; the stars of a hidden secret stay bare."""
+    return shlex.quote(word) if not word or re.search(r"[\s'\"`$&|;<>()\\#]", word) else word
 
 
 def _phase(report: Report) -> str:
@@ -101,28 +115,22 @@ def _since(after_s: float, *, attached: bool) -> str:
     return f"{seconds(after_s)} after {'the watching began' if attached else 'the launch'}"
 
 
-def bars(report: Report) -> list[Bar]:
-    """The phases of the server as a whole, placed on one timeline."""
-    spans = merged(report.timeline)
-    if not spans:
-        return []
-    began = min(report.started, spans[0].began)
-    whole = max(0.001, report.ended - began, *(span.ended - began for span in spans if span.ended is not None))
-    placed = []
-    for span in spans:
-        ended = max(span.began, report.ended if span.ended is None else span.ended)
-        share = (ended - span.began) / whole
-        stuck = span.ended is None and span.phase != Phase.SERVING and report.outcome != Outcome.SERVING
-        placed.append(Bar(span.phase, ended - span.began, (span.began - began) / whole, share, stuck))
-    return placed
-
-
 def groups(report: Report) -> list[Group]:
     """Processes by what they do and where they stand, in the order of the report."""
     found: dict[tuple[str, tuple[Frame, ...]], list[ReportedProcess]] = {}
-    for process in report.processes:
+    for process in report.processes[:PROCESSES_MAX]:
         found.setdefault((process.doing, process.where), []).append(process)
     return [Group(tuple(members), doing, where) for (doing, where), members in found.items()]
+
+
+def told(group: Group) -> tuple[tuple[ReportedProcess, ...], str]:
+    """The members of a group that are told one by one, and a word about the others."""
+    if len(group.processes) <= GROUP_MAX:
+        return group.processes, ""
+    shown, rest = group.processes[: GROUP_MAX // 2], group.processes[GROUP_MAX // 2 :]
+    ranks = [process.rank for process in rest if process.rank >= 0]
+    named = f" (ranks {spans(ranks)})" if len(ranks) == len(rest) else ""
+    return shown, f"and {len(rest)} more that do the same{named}"
 
 
 def process_title(process: ReportedProcess) -> str:
@@ -144,6 +152,71 @@ def process_facts(report: Report, process: ReportedProcess) -> str:
 def finding_words(finding: Finding) -> tuple[str, str]:
     """The verdict's word, and what was found."""
     return printable(finding.verdict, 40), printable(finding.title)
+
+
+def finding_lines(finding: Finding) -> list[tuple[str, str]]:
+    """What a finding rests on, and what to do: a word for the kind of line, and the line."""
+    kinds = (
+        ("seen", finding.evidence),
+        ("against", finding.against),
+        ("unseen", finding.unseen),
+        ("try", finding.advice),
+        ("mind", finding.traps),
+    )
+    return [(kind, line) for kind, lines in kinds for line in first_of(lines, FINDING_LINES_MAX)]
+
+
+def first_of(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
+    """Lines that may be shown, not endlessly many; how many are left out is said."""
+    shown = [printable(line) for line in lines[:most]]
+    return [*shown, f"… and {len(lines) - most} more"] if len(lines) > most else shown
+
+
+def weighed(report: Report) -> list[tuple[str, str]]:
+    """The other causes that were weighed, by the word for them: what was ruled out first."""
+    by_word: dict[str, list[str]] = {word: [] for word in _WEIGHED_ORDER}
+    for cause, word in report.weighed[:LINES_MAX]:
+        by_word.setdefault(printable(word, 40), []).append(printable(cause, 200))
+    return [(word, "; ".join(causes)) for word, causes in by_word.items() if causes]
+
+
+_WEIGHED_ORDER = (Certainty.EXCLUDED, Certainty.NOT_EXAMINED, Certainty.NOT_SEEN)
+
+
+def gaps(report: Report) -> list[str]:
+    """What could not be seen, each with its way out; gaps that differ in the process alone are one line."""
+    alike: dict[tuple[str, str, str], list[int]] = {}
+    for gap in report.gaps:
+        alike.setdefault((gap.what, gap.reason, gap.detail), []).append(gap.pid)
+    return first_of(
+        [_gap_line(Gap(what=w, reason=GapReason(r), detail=d), pids) for (w, r, d), pids in alike.items()]
+    )
+
+
+def _gap_line(gap: Gap, pids: list[int]) -> str:
+    numbers = [pid for pid in dict.fromkeys(pids) if pid]
+    if len(numbers) < 2:
+        return gap_words(msgspec.structs.replace(gap, pid=numbers[0] if numbers else 0))
+    shown = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
+    words = gap_words(msgspec.structs.replace(gap, what=f"{gap.what} of {len(numbers)} processes", detail=""))
+    return f"{words}{f' ({printable(gap.detail)})' if gap.detail else ''}, pids {shown}"
+
+
+def environment(report: Report) -> list[tuple[str, str]]:
+    """Telling facts about machine and server; several of one name are one row."""
+    rows: dict[str, list[str]] = {}
+    for name, value in report.environment[:LINES_MAX]:
+        rows.setdefault(printable(name, 60), []).append(printable(value, 400))
+    return [(name, "; ".join(values)) for name, values in rows.items()]
+
+
+def signature(report: Report) -> list[tuple[str, str]]:
+    """What makes this stall the same as another."""
+    found = report.signature
+    if found is None:
+        return []
+    waits = [("waits", line) for line in first_of(found.waits, 20)]
+    return [("digest", printable(found.digest, 80)), ("phase", printable(found.phase, 40)), *waits]
 
 
 def files(report: Report) -> list[tuple[str, str]]:

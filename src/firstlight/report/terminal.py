@@ -8,8 +8,11 @@ from rich.text import Text
 
 from firstlight.core.report import Finding, Report
 from firstlight.core.vocabulary import Outcome
-from firstlight.core.words import gap_words, printable, seconds
-from firstlight.report import sections
+from firstlight.core.words import printable, seconds
+from firstlight.report import sections, timeline
+from firstlight.report.picture.lines import cut
+from firstlight.report.picture.text import lines as graph_lines
+from firstlight.report.stacks import tree_lines
 
 RED = (Outcome.STALLED, Outcome.EXITED, Outcome.NOT_STARTED)
 OUTCOME_STYLE = {Outcome.SERVING: "bold green", **dict.fromkeys(RED, "bold red")}
@@ -24,14 +27,19 @@ def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
     paper.table("", sections.facts(report))
     paper.table("First token", sections.token_facts(report))
     _findings(paper, report.findings)
-    paper.items("What to do next", [printable(step) for step in report.next_steps])
+    paper.items("What to do next", sections.first_of(report.next_steps))
+    paper.drawing("Who waits for whom", graph_lines(report.graph, width - 2))
+    paper.drawing("Where the stacks part", tree_lines(report.tree))
     if report.first_error is not None:
         paper.items("First error", [sections.log_line(report.first_error)])
     _processes(paper, report)
     paper.items("Ended", sections.ended(report))
     _phases(paper, report)
     paper.items("Last lines of the log", sections.log_tail(report))
-    paper.items("What could not be seen", [gap_words(gap) for gap in report.gaps])
+    paper.table("Also weighed", sections.weighed(report))
+    paper.items("What could not be seen", sections.gaps(report))
+    paper.table("Environment", sections.environment(report))
+    paper.table("Signature", sections.signature(report))
     paper.table("Files", sections.files(report))
     return paper.text()
 
@@ -74,6 +82,13 @@ class _Paper:
         for line in lines:
             self.line(line, 2)
 
+    def drawing(self, title: str, lines: list[str]) -> None:
+        """A section of lines that belong under each other; what does not fit is cut, not wrapped."""
+        if lines:
+            self.heading(title)
+        for line in lines:
+            self.line(cut(line, self.width - 2), 2)
+
     def table(self, title: str, rows: list[tuple[str, str]]) -> None:
         """A section of names and values."""
         if not rows:
@@ -87,16 +102,19 @@ class _Paper:
 
 
 def _phases(paper: _Paper, report: Report) -> None:
-    bars = sections.bars(report)
-    if bars:
-        paper.heading("Phases")
+    bars = timeline.bars(report)
     columns = max(10, min(BAR_COLUMNS_MAX, paper.width - 45))
+    series = timeline.strip_lines(report, columns)
+    if bars or series:
+        paper.heading("Phases")
     for bar in bars:
         before = min(columns - 1, int(bar.offset * columns))
         filled = "█" * max(1, min(columns - before, round(bar.share * columns)))
         name = f"{bar.phase:<14}{seconds(bar.seconds):>12}  {' ' * before}"
-        unfinished = "  did not end" if bar.stuck else ""
-        paper.line(Text.assemble(name, (filled, "red" if bar.stuck else "blue"), unfinished), 2)
+        note = f"  {bar.note}" if bar.note else ""
+        paper.line(Text.assemble(name, (filled, "red" if bar.stuck else "blue"), note), 2)
+    for line in series:
+        paper.line(cut(line, paper.width - 2), 2)
 
 
 def _processes(paper: _Paper, report: Report) -> None:
@@ -104,11 +122,14 @@ def _processes(paper: _Paper, report: Report) -> None:
     if groups:
         paper.heading(sections.PROCESSES_TITLE)
     for group in groups:
-        for process in group.processes:
+        members, others = sections.told(group)
+        for process in members:
             title = (sections.process_title(process), "bold")
             paper.line(Text.assemble(title, f"  {sections.process_facts(report, process)}"), 2)
             if process.last_words:
                 paper.line(f"last words: {printable(process.last_words, 300)}", 6)
+        if others:
+            paper.line(others, 2)
         if group.doing:
             paper.line(printable(group.doing), 4)
         for depth, frame in enumerate(group.where):
@@ -118,13 +139,13 @@ def _processes(paper: _Paper, report: Report) -> None:
 def _findings(paper: _Paper, findings: tuple[Finding, ...]) -> None:
     if findings:
         paper.heading("Findings")
-    for finding in findings:
+    for finding in findings[: sections.LINES_MAX]:
         verdict, title = sections.finding_words(finding)
         paper.line(Text.assemble((verdict, "bold"), f": {title}"), 2)
-        for quote in finding.evidence:
-            paper.line(f"seen: {printable(quote)}", 6)
-        for advice in finding.advice:
-            paper.line(f"try:  {printable(advice)}", 6)
+        lines = sections.finding_lines(finding)
+        column = max((len(kind) for kind, _ in lines), default=0) + 2
+        for kind, line in lines:
+            paper.line(f"{f'{kind}:':<{column}}{line}", 6)
 
 
 def _plain(words: str) -> Text:

@@ -10,7 +10,6 @@ from firstlight.core.timeline import merged
 from firstlight.core.vocabulary import Outcome, Phase, Role
 from firstlight.report.sections import (
     ENDED_MAX,
-    bars,
     ended,
     facts,
     finding_words,
@@ -19,6 +18,7 @@ from firstlight.report.sections import (
     outcome,
     process_facts,
 )
+from firstlight.report.timeline import bars
 
 
 def span(phase: Phase, source: str, began: float, ended: float | None) -> PhaseSpan:
