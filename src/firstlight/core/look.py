@@ -169,13 +169,15 @@ class Folder(Record):
 
 class Leftover(Record):
     """A process that an earlier run left behind (its parent is init, its program an engine's) or that is stuck in the
-    kernel, and what it still holds: "port 8000", "GPU 0", "/dev/shm/psm_1"."""
+    kernel, and what it still holds: "port 8000", "GPU 0", "/dev/shm/psm_1". `unseen` if its files may not be seen:
+    then it may hold more."""
 
     pid: int
     name: str
     state: str
     age_s: float
     holds: tuple[str, ...] = ()
+    unseen: bool = False
 
 
 class Pressure(Record):

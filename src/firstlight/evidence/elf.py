@@ -42,7 +42,7 @@ class Section(NamedTuple):
 
 
 class Elf:
-    """An open ELF file; close it, or use it as a context manager.
+    """An open ELF file; close it, or use it as a context manager. `head` are the bytes of its ELF header.
 
     Raises:
         NotElf: at once, if it is none.
@@ -53,6 +53,7 @@ class Elf:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             self.size = os.fstat(self._fd).st_size
+            self.head = self._at(0, _HEADER.size)
             self.sections = self._sections()
         except struct.error as error:
             self.close()
@@ -124,10 +125,9 @@ class Elf:
             raise NotElf(f"a damaged ELF file: {error}") from error
 
     def _sections(self) -> tuple[Section, ...]:
-        head = self._at(0, _HEADER.size)
-        if head[:6] != b"\x7fELF\x02\x01":
+        if self.head[:6] != b"\x7fELF\x02\x01":
             raise NotElf("not a 64-bit little-endian ELF file")
-        _, _, _, _, _, _, table, _, _, _, _, each, count, names_at = _HEADER.unpack(head)
+        _, _, _, _, _, _, table, _, _, _, _, each, count, names_at = _HEADER.unpack(self.head)
         if not table or not _SECTION.size <= each <= SECTION_BYTES_MAX:
             return ()
         if count == 0 or names_at == 0xFFFF:  # more than fit: the first, empty section tells

@@ -1,4 +1,4 @@
-"""The last words of every source of the log, and the first error of each. Pure."""
+"""The last words of every source of the log, its warnings and its first error. Pure."""
 
 import re
 from collections import deque
@@ -12,20 +12,31 @@ from firstlight.core.log import LogLine
 
 LINES_MAX = 30
 SOURCES_MAX = 256
+WARNINGS_MAX = 60
+
+_WARNING_LEVELS = frozenset({"WARN", "WARNING", "ERROR", "CRITICAL", "FATAL", "E", "W"})
+_WARNS = re.compile(
+    r"\b(NCCL WARN|WARNING|UserWarning|RuntimeWarning|CRITICAL)\b|^\s{0,8}\[?W\d{4} |\[rank\d{1,6}\]:W\d{4} "
+)
+"""What warns in a line whose level its engine's profile does not know (NCCL, torch, Python)."""
 
 
 class _Tail:
-    """One source's last lines; a line that repeats the one before it, digits aside, takes its place."""
+    """One source's last lines; a line that repeats the one before it, digits aside, takes its place. Of its warnings
+    each shape is kept once, as it was first said; the earliest of them, since what follows is often consequence."""
 
     def __init__(self) -> None:
         self.lines: deque[LogLine] = deque(maxlen=LINES_MAX)
         self.first_error: LogLine | None = None
+        self.warnings: dict[str, LogLine] = {}
         self._last_shape = ""
 
     def add(self, line: LogLine, is_error: bool) -> None:
         if is_error and self.first_error is None:
             self.first_error = line
         shape = shape_of(line.message)
+        if len(self.warnings) < WARNINGS_MAX and (is_error or warns(line)):
+            self.warnings.setdefault(shape, line)
         if shape == self._last_shape and self.lines:
             self.lines.pop()
         self.lines.append(line)
@@ -35,6 +46,11 @@ class _Tail:
 def shape_of(message: str) -> str:
     """A message without its digits: two lines of one shape say the same thing again."""
     return re.sub(r"\d+", "#", message).strip()
+
+
+def warns(line: LogLine) -> bool:
+    """Whether a line warns of something or reports an error, by its level or by its own words."""
+    return line.level.upper() in _WARNING_LEVELS or _WARNS.search(line.message) is not None
 
 
 def tails(lines: Iterable[LogLine], is_error: Callable[[LogLine], bool]) -> tuple[LogTail, ...]:
@@ -50,6 +66,7 @@ def tails(lines: Iterable[LogLine], is_error: Callable[[LogLine], bool]) -> tupl
             source=source,
             lines=tuple(map(_redacted, tail.lines)),
             first_error=_redacted(tail.first_error) if tail.first_error else None,
+            warnings=tuple(map(_redacted, tail.warnings.values())),
         )
         for source, tail in by_source.items()
     )
