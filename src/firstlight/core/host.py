@@ -59,9 +59,10 @@ class Coverage(Record):
     """Which GPU architectures a library of kernels has machine code for, read from the fatbin sections of its ELF
     file.
 
-    `machine_code` and `ptx` list compute capabilities as "90", "100a", "120". `missing` lists the capabilities of
-    GPUs in this machine that it has no machine code for; if no PTX fits either, its kernels cannot run there at
-    all.
+    `machine_code` and `ptx` list compute capabilities as "90", "100a", "120" (AMD: "gfx942"). `missing` lists the
+    capabilities of GPUs in this machine that it has no machine code for; if no PTX fits either, its kernels cannot
+    run there at all. `runs_from_ptx` is true if PTX fits all of these: the driver then compiles it at first use.
+    `unread` tells what kept the file from being read whole; then nothing is said to be missing.
     """
 
     library: str
@@ -69,6 +70,7 @@ class Coverage(Record):
     ptx: tuple[str, ...]
     missing: tuple[str, ...] = ()
     runs_from_ptx: bool = False
+    unread: tuple[Gap, ...] = ()
 
 
 class Host(Record):
