@@ -1,0 +1,119 @@
+"""The container forbids what the server needs: a capability, a system call, a device."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose.causes.ulimit import everyone
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, lines
+
+_FORBIDDEN = re.compile(
+    r"operation not permitted|EPERM|permission denied|errno:? 1\b|errno 13\b|error 1\b", re.IGNORECASE
+)
+
+
+class _Need(NamedTuple):
+    """What a refused call would have needed: a capability, or that no filter forbids it."""
+
+    call: re.Pattern[str]
+    capability: str
+    option: str
+
+
+_NEEDS = (
+    _Need(
+        re.compile(r"pidfd_getfd|pidfd_open|ptrace|process_vm_", re.IGNORECASE), "sys_ptrace", "--cap-add=SYS_PTRACE"
+    ),
+    _Need(
+        re.compile(r"set_mempolicy|mbind|move_pages|migrate_pages|numactl", re.IGNORECASE),
+        "sys_nice",
+        "--cap-add=SYS_NICE",
+    ),
+    _Need(re.compile(r"\bmlock|ibv_reg_mr|ibv_create", re.IGNORECASE), "ipc_lock", "--cap-add=IPC_LOCK"),
+    _Need(re.compile(r"sched_setscheduler|setpriority", re.IGNORECASE), "sys_nice", "--cap-add=SYS_NICE"),
+    _Need(
+        re.compile(r"\bmount\b|\bmemfd|unshare|perf_event_open", re.IGNORECASE), "sys_admin", "--cap-add=SYS_ADMIN"
+    ),
+)
+_TRANSPORTS = re.compile(r"nvshmem|ibgda|mnnvl|imex|gdr_open|gdrcopy", re.IGNORECASE)
+_FAILS = re.compile(r"error|fail|unable|cannot|not (found|available|permitted)", re.IGNORECASE)
+_DEVICES = {
+    "/dev/nvidia-caps-imex-channels": re.compile(r"nvshmem|mnnvl|imex|ibgda", re.IGNORECASE),
+    "/dev/infiniband": re.compile(r"ibgda|ibv_|no (ib|rdma|infiniband) device", re.IGNORECASE),
+    "/dev/gdrdrv": re.compile(r"gdr_open|gdrcopy", re.IGNORECASE),
+}
+
+
+def _refused(scene: Scene) -> Iterator[tuple[Sighting, _Need]]:
+    """Lines that say that a call was forbidden, and what it would have needed."""
+    for line in lines(scene.bundle):
+        need = next((one for one in _NEEDS if one.call.search(line.message)), None)
+        if need and _FORBIDDEN.search(line.message):
+            yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else (), need.option), need
+
+
+def _lacking(scene: Scene, need: _Need) -> Iterator[Sighting | Gap]:
+    """Processes that lack a capability, or live under a filter of system calls without it."""
+    for one in everyone(scene):
+        pid, capabilities = one.process.id.pid, one.facts.capabilities
+        if isinstance(capabilities, Gap):
+            yield capabilities
+        elif need.capability not in capabilities:
+            filtered = ", and a seccomp filter" if one.facts.seccomp == 2 else ""
+            quote = f"/proc/{pid}/status: {scene.name(pid)} has no CAP_{need.capability.upper()}{filtered}"
+            yield Sighting(shortened(quote), (pid,), need.option)
+            return
+
+
+def _told_and_lacking(scene: Scene) -> Iterator[Sighting | Gap]:
+    for sighting, need in _refused(scene):
+        yield from both([sighting], _lacking(scene, need))
+
+
+def _told(scene: Scene) -> Iterator[Sighting]:
+    yield from (sighting for sighting, _ in _refused(scene))
+
+
+def _absent_device(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A transport between GPUs fails, and the device that it needs is not in the container."""
+    here = scene.bundle.host.devices
+    if isinstance(here, Gap):
+        yield here
+        return
+    for device, wants in _DEVICES.items():
+        told = [line for line in lines(scene.bundle) if wants.search(line.message) and _FAILS.search(line.message)]
+        if told and device not in here:
+            yield Sighting(f"{device} is not there", what=f"--device {device}")
+            yield Sighting(shortened(f"log: {told[0].message}"))
+
+
+CAUSE = Cause(
+    id="container_caps",
+    nature=Nature.MACHINE,
+    title="the container forbids what the server needs ({what})",
+    clues=(
+        decides("Was a call forbidden, and does a process lack the capability for it?", _told_and_lacking),
+        supports("Does the log say that such a call was forbidden?", _told),
+        supports("Does a transport fail whose device is not there?", _absent_device),
+    ),
+    advice=Advice(
+        confirm=("grep -E 'CapEff|Seccomp' /proc/{pid}/status; capsh --decode=CAPEFF; ls /dev",),
+        work_around=(
+            (
+                "Without IMEX channels: NVIDIA_IMEX_CHANNELS=0 with the container's runtime, or "
+                "NCCL_MNNVL_ENABLE=0; without SYS_NICE: SGLang without --numa-node."
+            ),
+        ),
+        repair=(
+            (
+                "docker run {what}, or in Kubernetes securityContext.capabilities.add; --security-opt "
+                "seccomp=unconfined only if a capability does not do."
+            ),
+        ),
+    ),
+    traps=("What forbids the server to look at its own processes forbids py-spy, too.",),
+)

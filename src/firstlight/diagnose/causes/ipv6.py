@@ -1,0 +1,97 @@
+"""One side speaks IPv6 and the other IPv4."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose import network
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, last, said
+
+_SAYS = (
+    r"ipv6\s*=\s*False|address family.*not supported|IPv6 network addresses .* cannot be retrieved|\bEAFNOSUPPORT\b"
+)
+_BOTH = frozenset({"::", "*"})
+"""Addresses that listen to both families, unless told otherwise."""
+
+
+def _families(scene: Scene, host: str) -> set[int]:
+    return {network.family(address) for address in network.addresses(scene, host)}
+
+
+def _listening(scene: Scene) -> Iterator[tuple[str, int, int]]:
+    """Who listens: host, port and pid."""
+    look = last(scene)
+    listeners = look.listeners if look and not isinstance(look.listeners, Gap) else ()
+    found = [(one.host, one.port, one.pid) for one in listeners]
+    found += [(one.socket.host, one.socket.port, one.pid) for one in network.connections(scene, "LISTEN")]
+    yield from dict.fromkeys(found)
+
+
+def _mismatch(scene: Scene) -> Iterator[Sighting]:
+    """The ranks were told to meet at an address of one family, and whoever listens on that port speaks the other."""
+    for meeting in network.meetings(scene):
+        wanted = _families(scene, meeting.host)
+        here = [(host, pid) for host, port, pid in _listening(scene) if meeting.port and port == meeting.port]
+        spoken = {network.family(host) for host, _ in here} | ({4, 6} if any(h in _BOTH for h, _ in here) else set())
+        if len(wanted) == 1 and here and spoken and not wanted & spoken:
+            host, pid = here[0]
+            yield Sighting(meeting.told, what=meeting.host)
+            listens = f"{scene.name(pid)} listens on {network.joined(host, meeting.port)}"
+            yield Sighting(shortened(listens), (pid,) if pid else ())
+
+
+def _told_ipv6(scene: Scene) -> Iterator[Sighting]:
+    for meeting in network.meetings(scene):
+        if _families(scene, meeting.host) == {6}:
+            yield Sighting(meeting.told, what=meeting.host)
+
+
+def _all_ipv4(scene: Scene) -> Iterator[Sighting]:
+    """Every TCP socket of the server is of IPv4."""
+    sockets = list(network.connections(scene, "LISTEN", "ESTABLISHED", "SYN_SENT"))
+    if sockets and {one.socket.family for one in sockets} == {"inet"}:
+        yield Sighting(f"all of its {len(sockets)} TCP sockets are of IPv4", (sockets[0].pid,))
+
+
+def _ipv4_only(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_told_ipv6(scene), _all_ipv4(scene))
+
+
+def _told_and_said(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_told_ipv6(scene), said(scene, _SAYS))
+
+
+def _connected(scene: Scene) -> Iterator[Sighting]:
+    """A connection to the meeting place is made."""
+    for meeting in network.meetings(scene):
+        for one in network.connections(scene, "ESTABLISHED"):
+            if network.leads_to(scene, one.socket, meeting):
+                yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,))
+
+
+CAUSE = Cause(
+    id="ipv6",
+    nature=Nature.NETWORK,
+    title="the address {what} is of another family than the sockets: IPv6 here, IPv4 there",
+    clues=(
+        decides("Does whoever listens on the meeting's port speak the other family only?", _mismatch),
+        supports("Is the meeting at an IPv6 address, and every socket of IPv4?", _ipv4_only),
+        supports("Is it at an IPv6 address, and does the log say that IPv6 is not used?", _told_and_said),
+        rules_out("Is a connection to the meeting place made?", _connected),
+    ),
+    advice=Advice(
+        confirm=("ss -ltnp shows the family that each socket listens to.",),
+        work_around=(
+            "Give the IPv4 address: --master-addr, --dist-init-addr, --data-parallel-address, MASTER_ADDR.",
+        ),
+        repair=(
+            (
+                "Write IPv6 addresses in brackets, [ADDRESS]:PORT, and set NCCL_SOCKET_FAMILY=AF_INET6; older "
+                "versions of the engines do not speak it for every connection."
+            ),
+        ),
+    ),
+    traps=("localhost may mean ::1 first; 127.0.0.1 says what is meant.",),
+)

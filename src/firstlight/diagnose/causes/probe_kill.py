@@ -1,0 +1,137 @@
+"""Somebody outside ended a server that was still on its way: a probe, a supervisor, a timeout of its launcher."""
+
+import re
+from collections.abc import Iterator
+from signal import Signals
+
+from firstlight.core.gap import Gap
+from firstlight.core.process import Exit
+from firstlight.core.vocabulary import Motion, Phase, Role
+from firstlight.core.words import exit_words
+from firstlight.core.words import seconds as length
+from firstlight.diagnose import where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, kernel_said, lines, processes, said
+
+_MOVED = frozenset({Motion.MOVING, Motion.SLOW})
+_FROM_OUTSIDE = frozenset({Signals.SIGTERM, Signals.SIGHUP})
+"""Sent by supervisors and by whoever closes a session. SIGINT is a person at the terminal, who knows."""
+_COUNTS = re.compile(r"(?P<done>\d+)/(?P<total>\d+)\b|(?P<share>\d+)(?:\.\d+)?%|progress\D{0,5}0?\.(?P<part>\d+)")
+RECENT_S = 120.0
+_GIVES_UP = (
+    r"(liveness|startup|readiness) probe (failed|errored)"
+    r"|timed out waiting for .*(to start|runner|server|worker|engine)"
+    r"|(health ?check|worker).*(is pending|timed? ?out)|did not (start|become ready|become healthy) (with)?in"
+    r"|still loading,? .*elapsed|startup.?timeout"
+)
+_OOM = r"out of memory|oom-kill|Killed process"
+
+
+def _ended_from_outside(scene: Scene) -> Exit | None:
+    """The first end of all, if somebody outside is to thank for it: the server's first process was asked to end, or
+    was killed by SIGKILL, and nobody of it had ended before."""
+    first = next((one for one in scene.ended if one.role is not Role.COMPILER), None)
+    if first is None or first.oom or not (first.id == scene.root or first.role is Role.FRONT or not processes(scene)):
+        return None
+    return first if _was_told(first) or first.signal == Signals.SIGKILL else None
+
+
+def _was_told(gone: Exit) -> bool:
+    by_status = isinstance(gone.code, int) and gone.code - 128 in _FROM_OUTSIDE
+    return gone.signal in _FROM_OUTSIDE or by_status
+
+
+def _end(scene: Scene, *, asked: bool) -> Iterator[Sighting]:
+    gone = _ended_from_outside(scene)
+    if gone is not None and _was_told(gone) is asked:
+        age = f" {length(gone.at - scene.bundle.started)} after the start" if scene.bundle.started else ""
+        yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}{age}"), (gone.id.pid,))
+
+
+def _was_moving(scene: Scene) -> Iterator[Sighting]:
+    """It moved until then: by the signals of progress, by two looks, or by a counter in the log."""
+    if scene.bundle.phase is not Phase.SERVING and scene.bundle.motion in _MOVED:
+        yield Sighting(f"it was {scene.bundle.motion} in phase {scene.bundle.phase}")
+    yield from _counted_on(scene)
+
+
+def _counted_on(scene: Scene) -> Iterator[Sighting]:
+    """A counter in the log rose until shortly before the end."""
+    end = min((gone.at for gone in scene.ended), default=scene.bundle.at)
+    found: dict[str, list[tuple[int, str]]] = {}
+    for line in lines(scene.bundle):
+        match = _COUNTS.search(line.message)
+        if match and end - line.at <= RECENT_S:
+            counted = next(group for group in (match["done"], match["share"], match["part"]) if group)
+            found.setdefault(match["total"] or "", []).append((int(counted[:9]), match[0]))
+    for rows in found.values():
+        if len(rows) > 1 and rows[-1][0] > rows[0][0]:
+            yield Sighting(shortened(f"the log counted on: {rows[0][1]} … {rows[-1][1]}"))
+
+
+def _asked_while_moving(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Asked to end (SIGTERM), which the kernel never does by itself."""
+    yield from both(_end(scene, asked=True), _was_moving(scene))
+
+
+def _killed_without_oom(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Killed by SIGKILL, and neither the kernel's log nor the control groups know of memory running out."""
+    yield from both(both(_end(scene, asked=False), _was_moving(scene)), _no_oom(scene))
+
+
+def _no_oom(scene: Scene) -> Iterator[Sighting | Gap]:
+    look = scene.bundle.looks[-1] if scene.bundle.looks else None
+    if look is None or isinstance(look.kernel_log, Gap):
+        yield from [look.kernel_log] if look and isinstance(look.kernel_log, Gap) else []
+        return
+    counts = [one.facts.cgroup.oom_kills for each in scene.bundle.looks for one in each.processes]
+    if counts and all(count == 0 for count in counts) and not any(_oom(scene)):
+        yield Sighting("the kernel's log and the control group tell of no process killed for memory")
+
+
+def _killed(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_end(scene, asked=False), _was_moving(scene))
+
+
+def _given_up(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log tells that somebody lost patience, while the server moves or moved."""
+    yield from both((*_was_moving(scene), *where.moving(scene)), said(scene, _GIVES_UP))
+
+
+def _oom(scene: Scene) -> Iterator[Sighting]:
+    """Memory ran out."""
+    yield from (one for one in kernel_said(scene, _OOM) if isinstance(one, Sighting))
+    for gone in scene.ended:
+        if gone.oom:
+            yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
+
+
+CAUSE = Cause(
+    id="probe_kill",
+    nature=Nature.DEATH,
+    title="somebody outside lost patience with a server that was still on its way",
+    clues=(
+        decides("Was it asked to end while it moved?", _asked_while_moving),
+        decides("Was it killed while it moved, and not for memory?", _killed_without_oom),
+        supports("Was it killed while it moved?", _killed),
+        supports("Does the log say that somebody gave up while it moved?", _given_up),
+        rules_out("Did memory run out?", _oom),
+    ),
+    advice=Advice(
+        confirm=(
+            "kubectl describe pod: events of probes; journalctl; the age at which it ended is the same each time.",
+        ),
+        work_around=(
+            (
+                "Kubernetes: a startupProbe whose failureThreshold x periodSeconds covers the load, before "
+                "any livenessProbe (firstlight probe --startup tells moving from stuck); SGLang router "
+                "--worker-startup-timeout-secs."
+            ),
+        ),
+        repair=("Shorten the start: weights on a local disk, warm compile caches.",),
+    ),
+    traps=("SIGKILL also comes from the machine's own OOM killer: see dmesg on the host.",),
+)

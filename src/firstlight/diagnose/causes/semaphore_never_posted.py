@@ -1,0 +1,74 @@
+"""A process waits for a semaphore in shared memory that nobody posts."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.look import Semaphore
+from firstlight.diagnose import quotes
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import last
+
+
+def _waited_for(scene: Scene) -> Iterator[tuple[Semaphore, tuple[int, ...]] | Gap]:
+    """Semaphores at zero that processes of the server wait for, and who else has them mapped."""
+    look = last(scene)
+    found = look.semaphores if look else ()
+    if isinstance(found, Gap):
+        yield found
+        return
+    own = {one.pid for one in scene.standings}
+    for one in found:
+        if one.value == 0 and own & set(one.waiting):
+            yield one, tuple(pid for pid in one.mapped_by if pid not in one.waiting)
+
+
+def _nobody_left(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Nobody has it mapped but those that wait for it."""
+    for row in _waited_for(scene):
+        if isinstance(row, Gap):
+            yield row
+        elif not row[1]:
+            quote = f"{row[0].path} is at 0; only {scene.names.all(row[0].waiting)} have it, and wait for it"
+            yield from _seen(scene, row[0], row[0].waiting, quote)
+
+
+def _others(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Others have it mapped and do not post it."""
+    for row in _waited_for(scene):
+        if isinstance(row, Gap):
+            yield row
+        elif row[1]:
+            waiting = scene.names.all(row[0].waiting)
+            quote = f"{row[0].path} is at 0; {waiting} waits, {scene.names.all(row[1])} could post it"
+            yield from _seen(scene, row[0], (*row[1], *row[0].waiting), quote)
+
+
+def _seen(scene: Scene, one: Semaphore, pids: tuple[int, ...], quote: str) -> Iterator[Sighting]:
+    yield Sighting(quotes.shortened(quote), pids, one.path)
+    stands = (scene.standing(pid) for pid in one.waiting[:2])
+    yield from (Sighting(quotes.stack(stand)) for stand in stands if stand)
+
+
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    waiting = {pid for row in _waited_for(scene) if not isinstance(row, Gap) for pid in row[0].waiting}
+    if seen[0].pids[0] in waiting:
+        return "{who} waits for the semaphore {what}, which nobody is left to post"
+    return "{who} should post the semaphore {what}, and does not"
+
+
+CAUSE = Cause(
+    id="semaphore_never_posted",
+    nature=Nature.HELD,
+    title=_title,
+    clues=(
+        decides("Does somebody wait for a semaphore that nobody else has?", _nobody_left),
+        supports("Does somebody wait for a semaphore that another could post?", _others),
+    ),
+    advice=Advice(
+        confirm=("See where those stand that have it mapped: grep -l sem. /proc/*/maps, then firstlight look PID.",),
+        work_around=("Start again, all processes: whoever ended while it held the semaphore posts it no more.",),
+        repair=("Take it with a deadline (sem_timedwait, acquire(timeout=…)), and post it in a finally clause.",),
+    ),
+    traps=("A semaphore left in /dev/shm by an earlier run under the same name starts at the value that it had.",),
+)

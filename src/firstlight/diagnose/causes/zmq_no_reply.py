@@ -1,0 +1,90 @@
+"""A process waits for a ZeroMQ message, and whoever should send it idles or is gone."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.look import OpenFile
+from firstlight.core.vocabulary import Role
+from firstlight.diagnose import quotes, where
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
+from firstlight.diagnose.network import WEB_PORTS
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.waits import Kind
+
+_WAITS = r"(recv\w*|poll|_poll\w*|select) .*/zmq/"
+
+
+def _waiting(scene: Scene) -> Iterator[where.At | Gap]:
+    """Main threads that wait for a message; helpers do so all their life."""
+    for there in where.at(scene, _WAITS):
+        if isinstance(there, Gap) or (there.main and _waits(there)):
+            yield there
+
+
+def _waits(there: where.At) -> bool:
+    return there.look.process.role is not Role.HELPER and there.thread.state != "R"
+
+
+def _peers(there: where.At) -> set[int]:
+    """Who holds the other end of its ipc:// and tcp:// connections."""
+    files = (file for file in there.look.files if _is_link(file))
+    ends = (file.peers for file in files if not isinstance(file.peers, Gap))
+    return {pid for peers in ends for pid in peers} - {there.pid}
+
+
+def _is_link(file: OpenFile) -> bool:
+    """Whether a socket may be one of ZeroMQ's: a unix socket with a path at either end, or TCP to no web port."""
+    one = file.socket
+    if one is None or one.state == "LISTEN":
+        return False
+    return bool(one.host or one.peer_host) if one.family == "unix" else one.peer_port not in WEB_PORTS
+
+
+def _idle_peer(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Everybody at the other end sleeps, or waits for a message, too."""
+    for there in _waiting(scene):
+        if isinstance(there, Gap):
+            yield there
+            continue
+        others = [one for pid in _peers(there) if (one := scene.standing(pid))]
+        if others and all(_idles(one) for one in others):
+            yield Sighting(where.shown(scene, there).quote, (*(one.pid for one in others), there.pid))
+            yield from (Sighting(quotes.stack(one)) for one in others[:2])
+
+
+def _idles(one: Standing) -> bool:
+    here = where.main_place(one.look)
+    in_zmq = here is not None and any("/zmq/" in frame.file for frame in here.frames)
+    return not one.moves and not one.spins and (one.wait.kind is Kind.SLEEPS or in_zmq)
+
+
+def _nobody(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Nobody of the server is left but the one that waits, and its helpers."""
+    others = {one.pid for one in scene.standings if one.look.process.role is not Role.HELPER}
+    for there in _waiting(scene):
+        if isinstance(there, Gap):
+            yield there
+        elif others == {there.pid} and not _peers(there) and scene.ended:
+            yield Sighting(f"{where.shown(scene, there).quote}; nobody is connected", (there.pid,))
+
+
+def _moves(scene: Scene) -> Iterator[Sighting]:
+    yield from where.moving(scene)
+
+
+CAUSE = Cause(
+    id="zmq_no_reply",
+    nature=Nature.SYMPTOM,
+    title="a ZeroMQ message is waited for that {who} does not send",
+    clues=(
+        supports("Does whoever should send a message sleep, or wait for one, too?", _idle_peer),
+        supports("Is nobody connected any more to send it?", _nobody),
+        rules_out("Does somebody of the server move?", _moves),
+    ),
+    advice=Advice(
+        confirm=("ss -xp | grep ipc shows who is connected; firstlight look PID shows where it stands.",),
+        repair=("Receive with a deadline (RCVTIMEO, poll(timeout)), and say which peer was waited for.",),
+    ),
+    traps=("Most processes of a server wait for messages when nothing is to do: the question is who should send.",),
+)
