@@ -1,0 +1,59 @@
+"""Ranks disagree about autotuning: some measure kernels together, others have their results and go on."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.devices import COLLECTIVE, elsewhere, in_place, quoted, runners, unseen_places
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, lines
+from firstlight.diagnose.standing import Standing
+
+_TUNES = r"auto_?tun|_tun(e|ing)\b"
+_CACHE = ("cache hit", "from cache", "cached config", "loaded config", "hits on rank")
+
+
+def _split(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Some ranks tune, others do not, and nothing moves."""
+    tuning, others = in_place(scene, _TUNES), elsewhere(scene, _TUNES)
+    if not any(one.moves for one in runners(scene)):
+        yield from both(quoted(scene, tuning, _TUNES), quoted(scene, others))
+    yield from unseen_places(scene)
+
+
+def _one_had_them(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks wait for others within the tuner, others wait elsewhere, and only some ranks told of cached results."""
+    tuning = [one for one in in_place(scene, _TUNES) if one in in_place(scene, COLLECTIVE)]
+    others = [one for one in elsewhere(scene, _TUNES) if one in in_place(scene, COLLECTIVE)]
+    if not any(one.moves for one in runners(scene)):
+        yield from both(both(quoted(scene, tuning, _TUNES), quoted(scene, others)), _hits(scene, tuning))
+
+
+def _hits(scene: Scene, tuning: list[Standing]) -> Iterator[Sighting]:
+    """Lines that tell of cached results, from ranks other than those that tune."""
+    ranks = {one.rank for one in tuning}
+    for line in lines(scene.bundle):
+        told = line.message.lower()
+        if "tun" in told and any(words in told for words in _CACHE) and line.rank >= 0 and line.rank not in ranks:
+            yield Sighting(f"log: rank {line.rank} took tuned configurations from its cache")
+
+
+CAUSE = Cause(
+    id="autotune",
+    nature=Nature.DIVERGED,
+    title="some ranks tune kernels together, and {who} waits for ranks that do not",
+    clues=(
+        decides(
+            "Do ranks meet in the tuner while others, who alone found cached results, are past it?", _one_had_them
+        ),
+        supports("Do some ranks tune kernels while others are elsewhere, with nothing moving?", _split),
+    ),
+    advice=Advice(
+        confirm=("Remove the autotune cache and start: if that works and the next start hangs, it is this.",),
+        work_around=(
+        decides("Do ranks meet in the tuner while those that found cached results are past it?", _one_had_them),
+        ),
+        repair=("Update flashinfer and the engine; keep one cache for all ranks, filled by a start of all of them.",),
+    ),
+    traps=("It works the first time and hangs the second: caches make a second start another start.",),
+)

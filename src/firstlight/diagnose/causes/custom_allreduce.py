@@ -1,0 +1,70 @@
+"""The engine's own all-reduce over peer memory: it exports buffers that CUDA cannot export, or spins for writes that
+never arrive. Often only the trigger: ACS or the IOMMU is behind it."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.words import exit_words
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
+from firstlight.diagnose.devices import CUSTOM_ALL_REDUCE, all_in, diverted, spinning
+from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, said, variable
+
+_FAILED = r"(cuda|hip) error.*custom_all_reduce\.cu|custom_all_reduce\.cu\S*:\d+.*(error|invalid)"
+_SEGMENTS = r"PYTORCH_(CUDA_|HIP_)?ALLOC_CONF"
+
+
+def _exports_segments(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Its source reports a CUDA error, the allocator's memory cannot be exported, and a rank has ended."""
+    yield from both(both(said(scene, _FAILED), _expandable(scene)), _ended(scene))
+
+
+def _expandable(scene: Scene) -> Iterator[Sighting]:
+    yield from (one for one in variable(scene, _SEGMENTS) if "expandable_segments:true" in one.quote.lower())
+
+
+def _ended(scene: Scene) -> Iterator[Sighting]:
+    for gone in scene.deaths[:1]:
+        yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
+
+
+def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(all_in(scene, CUSTOM_ALL_REDUCE), spinning(scene))
+
+
+def _diverted(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(all_in(scene, CUSTOM_ALL_REDUCE), diverted(scene))
+
+
+def _off(scene: Scene) -> Iterator[Sighting]:
+    if scene.bundle.option("disable-custom-all-reduce") is not None:
+        yield Sighting("option: --disable-custom-all-reduce")
+
+
+CAUSE = Cause(
+    id="custom_allreduce",
+    nature=Nature.DEVICE,
+    title="the engine's own all-reduce over peer memory does not get through",
+    clues=(
+        decides("Did it fail to export memory of expandable segments, and end a rank?", _exports_segments),
+        supports("Do GPUs spin while every rank is in it?", _spins),
+        supports("Is every rank in it while ACS, IOMMU or BAR1 is in the way of peers?", _diverted),
+        rules_out("Is it switched off?", _off),
+        foresees("Are expandable segments on, whose memory it cannot export?", _expandable),
+    ),
+    advice=Advice(
+        confirm=("Start once with --disable-custom-all-reduce (vLLM, SGLang): then NCCL does the work.",),
+        work_around=(
+            "--disable-custom-all-reduce.",
+            "With expandable segments: leave expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF.",
+        ),
+        repair=("See what is in the way of peers: iommu=pt, ACS off on the bridges above the GPUs, BAR1 size.",),
+    ),
+    traps=(
+        ("The option may only be the trigger: with ACS or a translating IOMMU every user of peer access hangs, NCCL"
+        " and symmetric memory too."),
+        "It is chosen by number of ranks and by its own check of peers: two ranks may hang where four work.",
+    ),
+)  # fmt: skip

@@ -1,0 +1,131 @@
+"""A GPU, its firmware or its driver has failed: error events, a driver that does not answer, tasks stuck in it."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.look import ThreadLook
+from firstlight.core.vocabulary import GapReason
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, gpus, kernel_said, last, threads
+
+FATAL_XIDS = frozenset({8, 48, 61, 62, 64, 79, 95, 109, 119, 120, 140, 143, 149, 154, 175})
+"""Events after which a GPU or its channel does no further work (NVIDIA's catalogue of Xid errors). Those that a
+program's own fault causes (13, 31, 43, 45) and those that are contained or corrected are left out."""
+_XID = r"NVRM: Xid"
+_XID_NUMBER = re.compile(r"NVRM: Xid \(.*?\): (\d+)")
+_AMD = r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal error|RAS .*uncorrectable|out of sync)"
+_DRIVER = re.compile(
+    r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
+)
+_PINS = re.compile(r"pin_user_pages|os_lock_user_pages|get_user_pages|hmm_range")
+
+
+def _events(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel tells of an event after which the GPU does not work on."""
+    for one in kernel_said(scene, _XID):
+        if isinstance(one, Gap):
+            yield one
+        elif (found := _XID_NUMBER.search(one.quote)) and int(found[1]) in FATAL_XIDS:
+            yield one._replace(what=f"Xid {found[1]}")
+    yield from (one if isinstance(one, Gap) else one._replace(what="amdgpu") for one in kernel_said(scene, _AMD))
+
+
+def _lost(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The driver has given a GPU up, or reports such an event for it."""
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    for card in cards:
+        if re.search(r"lost|fallen off|requires? (a )?reset", card.fault, re.IGNORECASE):
+            yield Sighting(shortened(f"GPU {card.index}: {card.fault}"), what=f"GPU {card.index}")
+        for xid in card.xid:
+            if xid in FATAL_XIDS:
+                yield Sighting(f"GPU {card.index}: Xid {xid} ({card.name})", what=f"Xid {xid}")
+
+
+def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A thread is in the driver, in the kernel, at both looks, and cannot be interrupted there."""
+    for one, thread in threads(scene):
+        if isinstance(thread.kernel, Gap):
+            if thread.state == "D":
+                yield thread.kernel
+        elif thread.state in "DR" and _in_driver(thread) and _stayed(scene, one.process.id.pid, thread):
+            told = " < ".join(thread.kernel[:3])
+            yield Sighting(
+                shortened(f"{scene.name(one.process.id.pid)}, state {thread.state}, in the kernel: {told}"),
+                (one.process.id.pid,),
+                "the driver",
+            )
+
+
+def _in_driver(thread: ThreadLook) -> bool:
+    within = " ".join(thread.kernel[:6]) if not isinstance(thread.kernel, Gap) else ""
+    return bool(_DRIVER.search(within)) and not _PINS.search(within)
+
+
+def _stayed(scene: Scene, pid: int, thread: ThreadLook) -> bool:
+    """Whether the thread was in the driver at the first look, too, and its process did nothing else since."""
+    looks = scene.bundle.looks
+    before = [one for each in looks[0].processes if each.process.id.pid == pid for one in each.threads]
+    then = next((one for one in before if one.tid == thread.tid), None)
+    return len(looks) > 1 and then is not None and then.state == thread.state and _in_driver(then)
+
+
+def _silent(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The driver did not answer in time, and somebody is stuck in it."""
+    look = last(scene)
+    refused = look.gpus if look else ()
+    late = [card for card in refused if card.fault] if isinstance(refused, tuple) else []
+    if isinstance(refused, Gap) and refused.reason is GapReason.TIMED_OUT:
+        yield from both(
+            [Sighting(shortened(f"the GPU driver did not answer: {refused.detail or 'timed out'}"))], _stuck(scene)
+        )
+    elif late:
+        told = (Sighting(shortened(f"GPU {card.index}: {card.fault}")) for card in late)
+        yield from both(told, _stuck(scene))
+
+
+def _broken_memory(scene: Scene) -> Iterator[Sighting | Gap]:
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    for card in cards:
+        if isinstance(card.ecc_errors, int) and card.ecc_errors:
+            yield Sighting(f"GPU {card.index}: {card.ecc_errors} uncorrected memory errors")
+        if card.fault or card.repair in {"pending", "failed"}:
+            yield Sighting(shortened(f"GPU {card.index}: {card.fault or f'repair of its memory: {card.repair}'}"))
+
+
+CAUSE = Cause(
+    id="gpu_fault",
+    nature=Nature.DEVICE,
+    title="a GPU or its driver has failed ({what})",
+    clues=(
+        decides("Does the kernel's log tell of a GPU error after which it does not work on?", _events),
+        decides("Has the driver given a GPU up?", _lost),
+        supports("Did the driver not answer, with a process stuck in it?", _silent),
+        supports("Is a thread in the driver and cannot be interrupted, at both looks?", _stuck),
+        foresees("Has a GPU a fault, uncorrected errors or a repair outstanding?", _broken_memory),
+    ),
+    advice=Advice(
+        confirm=("timeout 10 nvidia-smi (it can hang itself); dmesg | grep -i -E 'xid|nvrm|amdgpu'.",),
+        work_around=(
+            (
+                "Leave the GPU out: CUDA_VISIBLE_DEVICES. With Xid 8, start without CUDA graphs (--enforce-eager,"
+                " --disable-cuda-graph, GGML_CUDA_DISABLE_GRAPHS=1)."
+            ),
+        ),
+        repair=(
+            "Reset the GPU (nvidia-smi --gpu-reset) or reboot; after Xid 79, 119 or 120 a power cycle may be needed.",
+        ),
+    ),
+    traps=(
+        "A process in state D or stuck in the driver cannot be killed: it keeps port and memory until the reboot.",
+        "Xid 13, 31, 43 and 45 come from a program's own fault, and follow a kill.",
+    ),
+)

@@ -1,0 +1,103 @@
+"""A GPU kernel does not end: the GPU is busy at idle power, and every rank waits above the same kernel.
+
+Kernels run behind the back of the host: where the host waits need not be the kernel that hangs.
+"""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
+from firstlight.diagnose.devices import (
+    COLLECTIVE,
+    COMMUNICATOR,
+    CUSTOM_ALL_REDUCE,
+    FUSED_ALL_REDUCE,
+    frames_of,
+    in_place,
+    quoted,
+    runners,
+    spinning,
+    unseen_places,
+)
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, variable
+from firstlight.diagnose.standing import Standing
+
+_KERNELS = re.compile(
+    r"/(sgl_kernel|flashinfer|flash_attn\w*|deep_gemm|triton|aiter|flash_mla|deep_ep|xformers)/|/vllm/_custom_ops\.py"
+)
+_MEETS = f"{COLLECTIVE}|{COMMUNICATOR}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
+_JIT = re.compile(r"jit|compil|build|load_module|autotun", re.IGNORECASE)
+
+
+def _wedged(scene: Scene) -> Iterator[Sighting | Gap]:
+    """GPUs spin, and everybody who runs the model is in the same call of a library of kernels."""
+    yield from both(_same_kernel(scene), spinning(scene))
+
+
+def _same_kernel(scene: Scene) -> Iterator[Sighting | Gap]:
+    those = runners(scene)
+    calls = {_kernel(one) for one in those}
+    if len(calls) == 1 and None not in calls:
+        yield from quoted(scene, those, re.escape(str(next(iter(calls)))))
+    yield from unseen_places(scene)
+
+
+def _kernel(one: Standing) -> str | None:
+    """The function of a library of kernels that it is in, innermost; not if it builds or tunes one."""
+    inside = [frame.function for frame in one.stack if _KERNELS.search(frame.file)]
+    busy = any(_JIT.search(f"{frame.function} {frame.file}") for frame in one.stack)
+    return inside[0] if inside and not busy else None
+
+
+def _one_by_one(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Calls wait for their kernels here, so that the frame is the kernel's own."""
+    sure = (one for one in variable(scene, "CUDA_LAUNCH_BLOCKING") if one.quote.endswith("=1"))
+    yield from both(both(_same_kernel(scene), spinning(scene)), sure)
+
+
+def _meets(scene: Scene) -> Iterator[Sighting]:
+    """Somebody stands in an exchange between ranks: the busy GPUs may only wait for a peer."""
+    yield from quoted(scene, in_place(scene, _MEETS), _MEETS)
+
+
+def _apart(scene: Scene) -> Iterator[Sighting]:
+    """Ranks are in different places, all of them seen."""
+    places = {frames_of(one)[:1] for one in runners(scene)}
+    if len(places) > 1 and () not in places and len({_kernel(one) for one in runners(scene)}) > 1:
+        yield from quoted(scene, runners(scene))
+
+
+CAUSE = Cause(
+    id="kernel_hang_sm",
+    nature=Nature.DEVICE,
+    title="a GPU kernel does not end; {who} waits for it",
+    clues=(
+        supports("Are GPUs busy without working, with every rank in the same call of a library of kernels?", _wedged),
+        supports(
+            "Do calls wait for their kernels (CUDA_LAUNCH_BLOCKING=1), so that the call is the kernel?", _one_by_one
+        ),
+        rules_out("Does a rank stand in an exchange with others?", _meets),
+        rules_out("Are the ranks in different places?", _apart),
+    ),
+    advice=Advice(
+        confirm=(
+            (
+                "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 with CUDA_COREDUMP_PIPE before the start, and cuda-gdb on the"
+                " dump name the kernel."
+            ),
+            (
+                "Start once with another backend: --attention-backend, --sampling-backend pytorch (SGLang),"
+                " VLLM_USE_FLASHINFER_SAMPLER=0 (vLLM)."
+            ),
+        ),
+        work_around=("Switch off what uses the kernel: speculative decoding, the attention or MoE backend.",),
+        repair=("Go back to the last version of the kernel package that worked, and report kernel and GPU model.",),
+    ),
+    traps=(
+        "Where the host waits need not be the kernel that hangs: a collective before it may.",
+        "Another backend that only moves the time of the stall is no proof.",
+        "CUDA_LAUNCH_BLOCKING=1 may hide the very stall.",
+    ),
+)

@@ -1,0 +1,177 @@
+"""Ranks do not make the same collective calls: another operation, other sizes, another group, or all of them send.
+
+Flight recorder dumps decide, since they hold every rank's calls; stacks alone cannot tell groups apart.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+from firstlight.core.collective import CollectiveCall
+from firstlight.core.gap import Gap
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.devices import COLLECTIVE, all_in, frames_of, in_place, quoted, runners, unseen_places
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import last
+from firstlight.diagnose.standing import Standing
+
+_BETWEEN_TWO = re.compile(r"send|recv|coalesced", re.IGNORECASE)
+_EQUAL_SIZES = re.compile(
+    r"all_?reduce|all_?gather_?(base|into)|_reduce_scatter_base|broadcast|:reduce$", re.IGNORECASE
+)
+_SENDS = r"^\S*send\w* \("
+_RECEIVES = r"^\S*recv\w* \("
+_TOLD = 6
+
+Calls = dict[tuple[str, int], list[CollectiveCall]]
+
+
+def _differ(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The same call of the same group is another operation, or has other sizes, on different ranks."""
+    calls = _calls(scene)
+    if isinstance(calls, Gap):
+        yield calls
+        return
+    for (group, sequence), made in sorted(_by_call(calls).items(), key=lambda item: item[0][1]):
+        if all(call.state == "completed" for call in made):
+            continue
+        if len({_shape(call) for call in made}) > 1:
+            yield from (Sighting(_words(call), what=f"call {sequence} of group {group}") for call in made[:_TOLD])
+            return
+
+
+def _shape(call: CollectiveCall) -> tuple[object, ...]:
+    equal = bool(_EQUAL_SIZES.search(call.operation))
+    return (call.operation, call.dtype, *((call.input_sizes, call.output_sizes) if equal else ()))
+
+
+def _by_call(calls: tuple[CollectiveCall, ...]) -> Calls:
+    found: Calls = defaultdict(list)
+    for call in calls:
+        if not _BETWEEN_TWO.search(call.operation):
+            found[call.group, call.sequence].append(call)
+    return found
+
+
+def _words(call: CollectiveCall) -> str:
+    sizes = "×".join(map(str, call.input_sizes[0])) if call.input_sizes else ""
+    where = f" at {call.where}" if call.where else ""
+    return shortened(
+        f"rank {call.rank}: call {call.sequence} of group {call.group} is {call.operation} {sizes} {call.dtype}"
+        f" ({call.state}){where}"
+    )
+
+
+def _wait_across(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Two ranks wait for each other in different groups: neither has made the call that the other waits in."""
+    calls = _calls(scene)
+    if isinstance(calls, Gap):
+        yield calls
+        return
+    made = {(call.rank, call.group, call.sequence) for call in calls}
+    members = {(call.rank, call.group) for call in calls}
+    waiting = list(_first_waits(calls).values())
+    for one in waiting:
+        for other in waiting:
+            apart = one.rank < other.rank and one.group != other.group
+            strangers = (other.rank, one.group, one.sequence) not in made and (
+                one.rank,
+                other.group,
+                other.sequence,
+            ) not in made
+            both_members = (other.rank, one.group) in members and (one.rank, other.group) in members
+            if apart and strangers and both_members:
+                yield from (
+                    Sighting(_words(call), what=f"groups {one.group} and {other.group}") for call in (one, other)
+                )
+                return
+
+
+def _first_waits(calls: tuple[CollectiveCall, ...]) -> dict[int, CollectiveCall]:
+    """The first call of each rank that is not completed."""
+    first: dict[int, CollectiveCall] = {}
+    for call in calls:
+        if call.state == "started" and not _BETWEEN_TWO.search(call.operation):
+            first.setdefault(call.rank, call)
+    return first
+
+
+def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
+    look = last(scene)
+    return look.collectives if look else ()
+
+
+def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank waits in a collective, nothing moves, and they got there from different places."""
+    those = in_place(scene, COLLECTIVE)
+    still = not any(one.moves for one in runners(scene))
+    if still and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
+        yield from quoted(scene, (ones[0] for ones in _places(scene).values()), COLLECTIVE)
+    yield from unseen_places(scene)
+
+
+def _places(scene: Scene) -> dict[object, list[Standing]]:
+    """Those in a collective by the functions that they are in, outermost first, lines left out."""
+    found: dict[object, list[Standing]] = defaultdict(list)
+    for one in in_place(scene, COLLECTIVE):
+        found[tuple(re.sub(r":\d+\)", ")", words) for words in frames_of(one))].append(one)
+    return found
+
+
+def _counts_differ(scene: Scene) -> Iterator[Sighting | Gap]:
+    """NCCL counts different numbers of calls on the ranks of one communicator, at both looks, and nothing moves."""
+    looks = scene.bundle.looks
+    now = looks[-1].communicators if looks else ()
+    if isinstance(now, Gap):
+        yield now
+        return
+    before = looks[0].communicators
+    frozen = len(looks) > 1 and not isinstance(before, Gap) and not any(one.moves for one in runners(scene))
+    for one in now:
+        if frozen and one in before and len({count for _, count in one.counts}) > 1:  # type: ignore[operator]
+            told = ", ".join(f"rank {rank}: {count}" for rank, count in one.counts[:8])
+            yield Sighting(shortened(f"calls of communicator {one.id} so far: {told}"))
+
+
+def _all_send(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank sends, and none receives."""
+    if scene.bundle.nodes == 1 and not in_place(scene, _RECEIVES):
+        yield from all_in(scene, _SENDS)
+
+
+CAUSE = Cause(
+    id="mismatched_collective",
+    nature=Nature.DIVERGED,
+    title="ranks wait for each other in different collectives",
+    clues=(
+        decides("Is the same call of a group another operation, or of other sizes, on different ranks?", _differ),
+        decides("Do ranks wait for each other in different groups?", _wait_across),
+        supports("Does every rank wait in a collective, having come there from different places?", _different_places),
+        supports(
+            "Does NCCL count different numbers of calls on ranks, with nothing moving?",
+            _counts_differ,
+        ),
+        supports("Does every rank send, and none receive?", _all_send),
+    ),
+    advice=Advice(
+        confirm=(
+            (
+                "TORCH_FR_BUFFER_SIZE=2000 (before torch 2.9: TORCH_NCCL_TRACE_BUFFER_SIZE) before the start; then"
+                " look again: the dumps hold every rank's calls."
+            ),
+        ),
+        work_around=(
+            (
+                "Switch off what may send ranks different ways: speculative decoding, --enable-dp-attention,"
+                " overlapped schedules, fused all-reduce, timeouts that each rank decides by its own clock"
+                " (SGLANG_REQ_WAITING_TIMEOUT)."
+            ),
+        ),
+        repair=("Report the calls of the ranks that differ: the branch before them depends on the rank.",),
+    ),
+    traps=(
+        "A collective that only some ranks enter looks like a kernel that hangs: GPUs are busy at idle power.",
+        "A rank that is slow or dead gives the same picture on the others; here all ranks wait.",
+    ),
+)

@@ -1,0 +1,55 @@
+"""A spawned child runs the user's script again from the top, since its start is not under a main guard."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.look import Frame
+from firstlight.diagnose import frames
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides
+from firstlight.diagnose.quotes import chain
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import said, threads
+
+_TOLD = r"before the current process has finished its bootstrapping phase|freeze_support\(\)"
+_RUNS_MAIN = ("_fixup_main_from_path", "_fixup_main_from_name")
+_STARTS = ("start", "Popen", "_launch", "spawn_main", "__init__", "from_engine_args", "launch_server", "run_server")
+_STARTING_FILES = ("multiprocessing/process.py", "multiprocessing/popen", "/vllm/", "/sglang/", "subprocess.py")
+
+
+def _told(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from said(scene, _TOLD)
+
+
+def _starts_again(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A child that is still reading the main script starts an engine or a process itself."""
+    for one, thread in threads(scene):
+        if isinstance(thread.stack, Gap):
+            yield thread.stack
+            continue
+        at = next((at for at, frame in enumerate(thread.stack) if frame.function in _RUNS_MAIN), 0)
+        inner = thread.stack[:at]
+        starts = next((frame for frame in inner if _starts(frame)), None)
+        if starts:
+            script = next((frame for frame in reversed(inner) if not frames.is_plumbing(frame)), starts)
+            pid = one.process.id.pid
+            told = chain(f"{scene.name(pid)} runs the script again: ", (starts, script, thread.stack[at]))
+            yield Sighting(told, (pid,), script.file)
+
+
+def _starts(frame: Frame) -> bool:
+    return frame.function.rsplit(".", 1)[-1] in _STARTS and any(part in frame.file for part in _STARTING_FILES)
+
+
+CAUSE = Cause(
+    id="missing_main_guard",
+    nature=Nature.DIVERGED,
+    title="a spawned process runs the user's script again, for want of a main guard",
+    clues=(
+        decides("Does multiprocessing say that a child starts processes while it is still starting?", _told),
+        decides("Does a child, still reading the main script, start an engine or process of its own?", _starts_again),
+    ),
+    advice=Advice(
+        repair=('Put the start of the engine under: if __name__ == "__main__":',),
+    ),
+    traps=("The parent only shows that it waits for its child.",),
+)

@@ -1,0 +1,44 @@
+"""Two MPI libraries meet in one process: mpi4py was built for one, and the launcher speaks the other."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
+from firstlight.diagnose.devices import some_in
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, libraries
+
+_MPI_CALLS = r"\bP?MPI_Init|mpi4py|ompi_|opal_|PMI\w*_|MPIR?_|prte|\bMPI\b"
+
+
+def _two_in_mpi(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_two(scene), some_in(scene, _MPI_CALLS))
+
+
+def _two(scene: Scene) -> Iterator[Sighting | Gap]:
+    """One process maps two MPI libraries from different folders, or ranks different ones."""
+    by_file: dict[str, list[int]] = defaultdict(list)
+    for found in libraries(scene, "mpi"):
+        if isinstance(found, Gap):
+            yield found
+        elif "libmpicxx" not in found[1].path:
+            by_file[found[1].path].append(found[0].process.id.pid)
+    if len({path.rsplit("/", 1)[0] for path in by_file}) > 1:
+        for path, pids in by_file.items():
+            yield Sighting(shortened(f"{scene.names.all(tuple(dict.fromkeys(pids)))}: {path}"), what=path)
+
+
+CAUSE = Cause(
+    id="mpi_mismatch",
+    nature=Nature.DIVERGED,
+    title="different MPI libraries are loaded, {what} among them",
+    clues=(supports("Are two MPI libraries loaded while somebody is in MPI?", _two_in_mpi),),
+    advice=Advice(
+        confirm=("python -c 'import mpi4py.MPI as m; print(m.Get_library_version())', and mpirun --version.",),
+        work_around=("Start with the mpirun of the library that mpi4py was built for; unset LD_LIBRARY_PATH.",),
+        repair=("pip install --no-binary mpi4py --force-reinstall mpi4py, with that MPI's mpicc in PATH.",),
+    ),
+    traps=("Each rank then believes to be rank 0 of 1, and waits for nobody, or for all.",),
+)

@@ -1,0 +1,108 @@
+"""What one GPU writes to another over PCIe does not arrive, although the driver says that it would: ACS or the IOMMU
+diverts it, or the BAR1 window does not cover it. Kernels that wait for a peer's flag then spin for ever.
+
+Only a copy that is checked tells for certain; a bundle holds none, so this is never established.
+"""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.gpu import Gpu
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, speaks_against, supports
+from firstlight.diagnose.devices import (
+    COLLECTIVE,
+    COMMUNICATOR,
+    CUSTOM_ALL_REDUCE,
+    FUSED_ALL_REDUCE,
+    all_in,
+    diverted,
+    in_place,
+    spinning,
+)
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, gpus, said, variable
+
+_EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
+_BESIDE_NCCL = f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
+_IOMMU_WARNING = r"missing \W*iommu=pt"
+
+
+def _spins_for_a_peer(scene: Scene) -> Iterator[Sighting | Gap]:
+    """GPUs spin in an exchange, and the way between them is known to swallow writes."""
+    yield from both(both(all_in(scene, _EXCHANGE), spinning(scene)), diverted(scene))
+
+
+def _connects(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank is making a communicator, and more than a translating IOMMU stands in the way of peers."""
+    yield from both(all_in(scene, COMMUNICATOR), (one for one in diverted(scene) if _is_sure(one)))
+
+
+def _is_sure(one: Sighting | Gap) -> bool:
+    return isinstance(one, Gap) or one.what != "the IOMMU"
+
+
+def _lamport(scene: Scene) -> Iterator[Sighting | Gap]:
+    """GPUs spin in a fused all-reduce, which trusts the driver's word for peer access."""
+    yield from both(both(all_in(scene, FUSED_ALL_REDUCE), spinning(scene)), _claimed(scene))
+
+
+def _claimed(scene: Scene) -> Iterator[Sighting | Gap]:
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    for card in cards:
+        if _claims(card):
+            yield Sighting(
+                f"GPU {card.index}: the driver claims peer access, over PCIe alone", what="the driver's word"
+            )
+
+
+def _claims(card: Gpu) -> bool:
+    linked = not isinstance(card.nvlinks, Gap) and card.nvlinks > 0
+    return not linked and card.fabric != "completed" and any(word == "ok" for _, word in card.peers)
+
+
+def _warned(scene: Scene) -> Iterator[Sighting | Gap]:
+    """RCCL warns of the IOMMU, and every rank is where peers are first used."""
+    yield from both(said(scene, _IOMMU_WARNING), all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}"))
+
+
+def _switched_off(scene: Scene) -> Iterator[Sighting]:
+    """NCCL is told not to use peer access, and nobody is in a kernel that does not ask NCCL."""
+    if not in_place(scene, _BESIDE_NCCL):
+        yield from (one for one in variable(scene, "NCCL_P2P_DISABLE") if one.quote.endswith("=1"))
+
+
+CAUSE = Cause(
+    id="nccl_p2p_pcie",
+    nature=Nature.DEVICE,
+    title="what GPUs write to each other over PCIe may not arrive; {what} is in the way",
+    clues=(
+        supports("Do GPUs spin in an exchange while something diverts peer traffic?", _spins_for_a_peer),
+        supports("Do all ranks connect GPUs while ACS or BAR1 is in the way?", _connects),
+        supports("Do GPUs spin in a fused all-reduce that trusts the driver's claim of peer access?", _lamport),
+        supports("Does RCCL warn of the IOMMU while ranks connect?", _warned),
+        speaks_against("Is peer access switched off for NCCL (NCCL_P2P_DISABLE=1)?", _switched_off),
+        foresees("Does something divert what GPUs write to each other over PCIe?", diverted),
+    ),
+    advice=Advice(
+        confirm=(
+            ("Start with NCCL_P2P_DISABLE=1 and, in vLLM and SGLang, --disable-custom-all-reduce: both, since each"
+            " leaves the other's peer access on."),
+            ("Copy ones from GPU to GPU with cudaMemcpyPeer or torch and read them back: zeros prove it. Give it a"
+            " time limit: a peer copy that hangs can leave the GPUs wedged."),
+        ),
+        work_around=("NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce; fused all-reduce off if there is one.",),
+        repair=(
+            "Put the IOMMU into passthrough (iommu=pt on the kernel's command line), or off.",
+            "Clear ACS on the bridges above the GPUs (in the BIOS, or setpci ECAP_ACS+0x6.w=0000 on each).",
+            "With a patched peer-to-peer driver: Resizable BAR on in the BIOS, so that BAR1 covers the memory.",
+        ),
+    ),
+    traps=(
+        "The driver's \"P2P: OK\" is a claim; nvidia-smi topo -p2p shows the same claim.",
+        "That the stall goes away with --disable-custom-all-reduce does not make that all-reduce the cause.",
+        "NCCL_P2P_DISABLE does not reach fused kernels and symmetric memory, which go on using peer access.",
+    ),
+)  # fmt: skip

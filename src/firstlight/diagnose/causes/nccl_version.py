@@ -1,0 +1,124 @@
+"""This build of NCCL has a known fault, or ranks run different builds of it."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Phase
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, unseen_native, version
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, libraries, stands_in
+
+APPEND_FIXED = (2, 29, 3)
+"""On aarch64 ncclProxyGetPostedOps loses slots of the proxy's queue before this version, until nobody can append."""
+_APPEND = r"^ncclLocalOpAppend\b"
+_CAPTURE = r"^\S*(capture|graph)\w* \(|cudaStream(Begin|End)Capture|cuGraphInstantiate"
+
+
+class Fault(NamedTuple):
+    """A version with a fault that shows in one place: `first` to `last`, both included."""
+
+    first: tuple[int, ...]
+    last: tuple[int, ...]
+    place: str
+    phase: Phase
+    what: str
+
+
+KNOWN = (
+    Fault((2, 21), (2, 21, 99), _CAPTURE, Phase.GRAPH_CAPTURE, "deadlocks where communication meets graph capture"),
+)
+
+
+def _lost_slots(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A rank waits for a free slot in a queue of which this NCCL loses slots on this machine."""
+    if scene.bundle.host.cpu_arch == "aarch64":
+        yield from both(stands_in(scene, _APPEND, native=True), _older(scene, APPEND_FIXED))
+        yield from unseen_native(scene)
+
+
+def _waits_to_append(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from stands_in(scene, _APPEND, native=True, waiting=True)
+
+
+def _older(scene: Scene, fixed: tuple[int, ...]) -> Iterator[Sighting | Gap]:
+    for found in libraries(scene, "nccl"):
+        if isinstance(found, Gap):
+            yield found
+        elif version(found[1].version) and version(found[1].version) < fixed:
+            yield _mapped(found[1].version, found[1].path)
+
+
+def _known(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A version with a known fault, in the place where it shows."""
+    for fault in KNOWN:
+        if scene.bundle.phase is fault.phase:
+            yield from both(some_in(scene, fault.place), _of_version(scene, fault))
+
+
+def _of_version(scene: Scene, fault: Fault) -> Iterator[Sighting | Gap]:
+    for found in libraries(scene, "nccl"):
+        if isinstance(found, Gap):
+            yield found
+        elif fault.first <= version(found[1].version) <= fault.last:
+            yield _mapped(found[1].version, found[1].path)
+            yield Sighting(f"NCCL {found[1].version} {fault.what}")
+
+
+def _mapped(number: str, path: str) -> Sighting:
+    return Sighting(shortened(f"mapped: NCCL {number} from {path}"), what=path)
+
+
+def _different(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Processes map different builds of NCCL, or one process two, and somebody is in NCCL."""
+    yield from both(_builds(scene), some_in(scene, f"{COMMUNICATOR}|{COLLECTIVE}"))
+
+
+def _builds(scene: Scene) -> Iterator[Sighting | Gap]:
+    by_build: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
+    for found in libraries(scene, "nccl"):
+        if isinstance(found, Gap):
+            yield found
+        else:
+            process, library = found
+            by_build[library.version, library.build].append((process.process.id.pid, library.path))
+    if len(by_build) > 1:
+        for (number, build), users in by_build.items():
+            names = scene.names.all(tuple(dict.fromkeys(pid for pid, _ in users)))
+            yield Sighting(shortened(f"{names}: NCCL {number} ({build[:12] or 'no build id'}) from {users[0][1]}"))
+
+
+def _mended(scene: Scene) -> Iterator[Sighting]:
+    """Every NCCL that is mapped is newer than the faults known here, and there is but one build."""
+    found = [one for one in libraries(scene, "nccl") if not isinstance(one, Gap)]
+    numbers = {(library.version, library.build) for _, library in found}
+    if len(numbers) == 1 and all(version(library.version) >= APPEND_FIXED for _, library in found):
+        yield Sighting(f"every rank maps NCCL {found[0][1].version}, which has none of the faults known here")
+
+
+CAUSE = Cause(
+    id="nccl_version",
+    nature=Nature.DEVICE,
+    title="the NCCL that is loaded ({what}) has a known fault, or is not the same everywhere",
+    clues=(
+        decides("On aarch64, is a rank out of proxy slots with an NCCL that loses them?", _lost_slots),
+        supports("Does a rank wait for a free slot of the proxy?", _waits_to_append),
+        supports("Is a version with a known fault in the place where it shows?", _known),
+        supports("Do processes in NCCL map different builds of it?", _different),
+        rules_out("Is it one build, newer than all known faults?", _mended),
+    ),
+    advice=Advice(
+        confirm=("grep libnccl /proc/PID/maps for every rank: compare path and build id, not the version string.",),
+        work_around=("LD_PRELOAD or VLLM_NCCL_SO_PATH with another libnccl.so.2, the same on every node.",),
+        repair=(
+            "pip install a newer nvidia-nccl-cu12 (2.29.3 or later on aarch64; 2.22.3 or later with CUDA graphs).",
+        ),
+    ),
+    traps=(
+        "Two files with the same version string can be different builds.",
+        "Python frames of all ranks look the same here or accuse the wrong one: native frames are needed.",
+    ),
+)

@@ -1,0 +1,73 @@
+"""Binding memory or threads to NUMA nodes is refused, or binds ranks to the same cores."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.devices import runners
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, processes, said, variable
+
+_REFUSED = (
+    r"(set_mempolicy|get_mempolicy|mbind|migrate_pages|move_pages|numa_\w+|numactl).*"
+    r"(not permitted|EPERM|errno:? ?1\b|failed)"
+    r"|numa.*(operation not permitted|permission denied)"
+)
+_BINDING = r"VLLM_CPU_OMP_THREADS_BIND|SGLANG_CPU_OMP_THREADS_BIND|GOMP_CPU_AFFINITY|KMP_AFFINITY"
+
+
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log tells that a call was refused, and the process may not make it."""
+    yield from both(said(scene, _REFUSED), _may_not(scene))
+
+
+def _may_not(scene: Scene) -> Iterator[Sighting | Gap]:
+    for one in processes(scene):
+        held = one.facts.capabilities
+        if isinstance(held, Gap):
+            yield held
+        elif "sys_nice" not in held and one.facts.seccomp not in {0} and one.process.rank >= 0:
+            pid = one.process.id.pid
+            yield Sighting(f"{scene.name(pid)} lacks CAP_SYS_NICE, under a seccomp filter", (pid,))
+
+
+def _share(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks are bound to the very same part of the machine's cores, by a variable that binds them."""
+    yield from both(variable(scene, _BINDING), _same_cores(scene))
+
+
+def _same_cores(scene: Scene) -> Iterator[Sighting]:
+    by_cores: dict[str, list[int]] = defaultdict(list)
+    for one in runners(scene):
+        if 0 < _count(one.look.facts.cpus_allowed) < scene.bundle.host.cpus:
+            by_cores[one.look.facts.cpus_allowed].append(one.pid)
+    for cores, pids in by_cores.items():
+        if len(pids) > 1:
+            yield Sighting(shortened(f"{scene.names.all(pids)} share the cores {cores}"), tuple(pids), cores)
+
+
+def _count(cores: str) -> int:
+    """How many a list like "0-3,8" names; 0 if it is none."""
+    spans = [span.partition("-") for span in cores.split(",") if span]
+    if not all(first.isdigit() and (not dash or end.isdigit()) for first, dash, end in spans):
+        return 0
+    return sum(int(end or first) - int(first) + 1 for first, _, end in spans)
+
+
+CAUSE = Cause(
+    id="numa_binding",
+    nature=Nature.MACHINE,
+    title="binding to NUMA nodes or cores goes wrong",
+    clues=(
+        decides("Was a binding of memory refused to a process that may not bind?", _refused),
+        supports("Are ranks bound to the very same cores?", _share),
+    ),
+    advice=Advice(
+        confirm=("grep Cpus_allowed_list /proc/PID/task/*/status; numactl --show.",),
+        work_around=("VLLM_CPU_OMP_THREADS_BIND=nobind, or ranges within the container's own cores.",),
+        repair=("docker run --cap-add SYS_NICE (or --security-opt seccomp=unconfined).",),
+    ),
+    traps=("Inside of a cpuset the first allowed core need not be 0.",),
+)

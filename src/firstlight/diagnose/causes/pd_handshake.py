@@ -1,0 +1,94 @@
+"""Prefill and decode do not find each other: nobody listens where the other side registers."""
+
+from collections.abc import Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.look import Socket
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, last, processes, said
+
+DEFAULT_PORT = 8998
+"""Of SGLang's --disaggregation-bootstrap-port."""
+
+
+def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
+    """This side is to have the bootstrap port open, does not, and somebody is refused there or gets no answer."""
+    if _role(scene) == "prefill":
+        yield from both(_not_open(scene), (*_calls(scene), *_refused(scene)))
+
+
+def _other_side_silent(scene: Scene) -> Iterator[Sighting | Gap]:
+    if _role(scene) == "decode":
+        yield from (*_calls(scene), *_refused(scene))
+
+
+def _role(scene: Scene) -> str:
+    words = scene.bundle.option("disaggregation-mode") or ("",)
+    return words[0] if words else ""
+
+
+def _port(scene: Scene) -> int:
+    words = scene.bundle.option("disaggregation-bootstrap-port") or ()
+    return int(words[0]) if words and words[0].isdigit() else DEFAULT_PORT
+
+
+def _not_open(scene: Scene) -> Iterator[Sighting | Gap]:
+    look = last(scene)
+    if look is None:
+        return
+    if isinstance(look.listeners, Gap):
+        yield look.listeners
+    elif look.listeners and all(listener.port != _port(scene) for listener in look.listeners):
+        yield Sighting(f"nobody listens on the bootstrap port {_port(scene)}", what=f"port {_port(scene)}")
+
+
+def _calls(scene: Scene) -> Iterator[Sighting]:
+    """Somebody asks for a connection to the port and gets no answer."""
+    for one in processes(scene):
+        for file in one.files:
+            if file.socket and _asks(file.socket, _port(scene)):
+                where = f"{file.socket.peer_host}:{file.socket.peer_port}"
+                pid = one.process.id.pid
+                yield Sighting(shortened(f"{scene.name(pid)} gets no answer from {where}"), (pid,), where)
+
+
+def _asks(socket: Socket, port: int) -> bool:
+    return socket.peer_port == port and socket.state == "SYN_SENT"
+
+
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from said(
+        scene, rf":{_port(scene)}\b.*(refused|timed out|Max retries)|(refused|timed out).*\b{_port(scene)}\b"
+    )
+
+
+def _loopback(scene: Scene) -> Iterator[Sighting]:
+    """Prefill would tell decode an address that only this machine understands."""
+    words = scene.bundle.option("host") or ()
+    if _role(scene) == "prefill" and words and words[0] in {"127.0.0.1", "localhost", "::1"}:
+        yield Sighting(f"option: --host {words[0]} with --disaggregation-mode prefill")
+
+
+CAUSE = Cause(
+    id="pd_handshake",
+    nature=Nature.NETWORK,
+    title="prefill and decode do not find each other at {what}",
+    clues=(
+        decides("Does nobody listen on this side's bootstrap port, where somebody registers?", _nobody_listens),
+        supports("Does the bootstrap port of the other side not answer?", _other_side_silent),
+        foresees("Would prefill tell decode a loopback address?", _loopback),
+    ),
+    advice=Advice(
+        confirm=(
+            "On prefill: ss -ltn sport = :8998 (or your --disaggregation-bootstrap-port); from decode: nc -vz.",
+        ),
+        work_around=("Serve once without disaggregation, to see that each side works by itself.",),
+        repair=(
+            "--disaggregation-bootstrap-port the same on both sides, --host an address that the others reach.",
+            "The same version of the transfer library (nixl, mooncake) on both sides.",
+        ),
+    ),
+    traps=("The warm-up transfers to itself (a fake transfer) and proves nothing about the other side.",),
+)

@@ -1,0 +1,111 @@
+"""A library that was put between the program and CUDA (vGPU shim, profiler, instrumentation) blocks in a call."""
+
+import re
+from collections.abc import Iterator
+
+from firstlight.core.facts import Library
+from firstlight.core.gap import Gap
+from firstlight.core.look import NativeFrame, ProcessLook
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.devices import COMMUNICATOR, unseen_native
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, libraries, stands_in, threads, variable, words_of
+
+_KINDS = ("foreign", "profiler", "preload")
+_HARMLESS = re.compile(
+    r"jemalloc|tcmalloc|mimalloc|memray|lib[at]san|lib(cupti|gomp|iomp5|omp|numa|stdc\+\+|hugetlbfs|nss_\w+)\b"
+)
+"""What is often preloaded and never comes between the program and CUDA."""
+_WAITS = re.compile(r"^(libc|libpthread|ld-linux)[-.\w]*$")
+_CUDA_CALLS = rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*|_cuda_init"
+
+
+def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A thread waits, and who made it wait is the shim itself, on the way from a CUDA or NCCL call."""
+    shims = {_name(library.path) for _, library in _shims(scene)}
+    for one, thread in threads(scene):
+        if thread.state == "R" or isinstance(thread.native, Gap):
+            continue
+        waiter = next((frame for frame in thread.native if not _WAITS.match(_name(frame.library))), None)
+        if waiter and _name(waiter.library) in shims and _on_the_way(thread.native):
+            words = " < ".join(words_of(frame) for frame in thread.native[:5])
+            yield Sighting(
+                shortened(f"{scene.name(one.process.id.pid)}: {words}"), (one.process.id.pid,), waiter.library
+            )
+    yield from unseen_native(scene)
+
+
+def _on_the_way(native: tuple[NativeFrame, ...]) -> bool:
+    return any(frame.function.startswith(("cu", "nccl", "nvml")) for frame in native)
+
+
+def _maps_it_in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process that maps a shim stands in the making of a communicator or in a CUDA call."""
+    users = {one.process.id.pid for one, _ in _shims_by_process(scene)}
+    places = (*stands_in(scene, _CUDA_CALLS), *stands_in(scene, _CUDA_CALLS, native=True))
+    within = [one for one in places if isinstance(one, Gap) or set(one.pids) & users]
+    yield from both(_mapped(scene), within)
+
+
+def _mapped(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from (found for found in libraries(scene, *_KINDS) if isinstance(found, Gap))
+    for name, library in _shims(scene):
+        how = "preloaded" if library.preloaded else "mapped"
+        yield Sighting(shortened(f"{how} into {name}: {library.path}"), what=_name(library.path))
+
+
+def _shims(scene: Scene) -> Iterator[tuple[str, Library]]:
+    seen = set()
+    for one, library in _shims_by_process(scene):
+        if library.path not in seen:
+            seen.add(library.path)
+            yield scene.name(one.process.id.pid), library
+
+
+def _shims_by_process(scene: Scene) -> Iterator[tuple[ProcessLook, Library]]:
+    for found in libraries(scene, *_KINDS):
+        if not isinstance(found, Gap) and _is_shim(found[1]):
+            yield found
+
+
+def _is_shim(library: Library) -> bool:
+    between = library.preloaded or library.kind == "profiler"
+    return between and not _HARMLESS.search(_name(library.path))
+
+
+def _name(path: str) -> str:
+    return path.rsplit("/", 1)[-1]
+
+
+def _preloads(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Something is preloaded into every program, or will be into this one."""
+    preload = scene.bundle.host.preload
+    told = [] if isinstance(preload, Gap) else [path for path in preload if not _HARMLESS.search(path)]
+    yield from (Sighting(shortened(f"/etc/ld.so.preload: {path}"), what=_name(path)) for path in told)
+    for one in variable(scene, r"LD_PRELOAD|CUDA_INJECTION64_PATH|NVTX_INJECTION64_PATH"):
+        if not _HARMLESS.search(one.quote):
+            yield one
+
+
+CAUSE = Cause(
+    id="preload_shim",
+    nature=Nature.DEVICE,
+    title="{what}, a library between the program and CUDA, blocks in a call",
+    clues=(
+        decides("Does a thread wait inside of a preloaded library, within a CUDA or NCCL call?", _blocks),
+        supports(
+            "Does a process into which such a library is loaded stand in a CUDA or NCCL call?", _maps_it_in_cuda
+        ),
+        foresees("Is a library preloaded that comes between the program and CUDA?", _preloads),
+    ),
+    advice=Advice(
+        confirm=("Start once without it: unset LD_PRELOAD and CUDA_INJECTION64_PATH; see /etc/ld.so.preload, too.",),
+        work_around=("HAMi's libvgpu: CUDA_DISABLE_CONTROL=true makes it pass calls through.",),
+        repair=("Update the library, or start on a node without GPU sharing and without the instrumentation.",),
+    ),
+    traps=(
+        "An allocator that is preloaded (jemalloc, tcmalloc) is not meant: it never comes between program and CUDA.",
+        "torchrun's tests may pass: the engine loads NCCL through ctypes and takes another way through the library.",
+    ),
+)

@@ -1,0 +1,78 @@
+"""Options that this version of the engine does not support together, and does not refuse."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
+from firstlight.diagnose.devices import version
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+
+
+class Combination(NamedTuple):
+    """Options that do not go together before version `until` of `engine`; each name may end in * for any that begins
+    so. `source` tells of it."""
+
+    engine: str
+    until: tuple[int, ...]
+    options: tuple[str, ...]
+    source: str
+
+
+KNOWN = (
+    Combination(
+        "sglang",
+        (0, 4, 7),
+        ("enable-dp-attention", "speculative-algo*"),
+        "https://github.com/sgl-project/sglang/issues/6296",
+    ),
+    Combination(
+        "vllm",
+        (0, 22),
+        ("pipeline-parallel-size", "tensor-parallel-size", "compilation-config:fuse_allreduce_rms"),
+        "https://github.com/vllm-project/vllm/pull/43616",
+    ),
+)
+
+
+def _given_together(scene: Scene) -> Iterator[Sighting]:
+    """The combination was given, and the start ends in silence."""
+    bundle = scene.bundle
+    for one in KNOWN:
+        if bundle.engine != one.engine or not version(bundle.engine_version):
+            continue
+        given = [_given(scene, name) for name in one.options]
+        if version(bundle.engine_version) < one.until and all(given):
+            together = " with ".join(f"--{name}" for name in given)
+            yield Sighting(
+                shortened(f"{bundle.engine} {bundle.engine_version}: {together} ({one.source})"), what=together
+            )
+
+
+def _given(scene: Scene, wanted: str) -> str:
+    """The option as it was given; empty if it was not, or holds another word or 1."""
+    name, _, within = wanted.partition(":")
+    for option, words in scene.bundle.options:
+        same = option == name or (name.endswith("*") and option.startswith(name[:-1]))
+        if same and words != ("1",) and (not within or within in " ".join(words)):
+            return option
+    return ""
+
+
+CAUSE = Cause(
+    id="unsupported_combo",
+    nature=Nature.DIVERGED,
+    title="this version does not support {what}",
+    clues=(
+        supports("Were options given together that hang in this version?", _given_together),
+        foresees("Were options given together that hang in this version?", _given_together),
+    ),
+    advice=Advice(
+        confirm=("Start once without one of the two.",),
+        work_around=("Leave one of them out.",),
+        repair=("Update the engine.",),
+    ),
+    traps=(
+        "That a start goes well without an option makes it the trigger; the version tells whether it is the cause.",
+    ),
+)

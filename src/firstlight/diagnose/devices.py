@@ -1,0 +1,181 @@
+"""The questions about GPUs and the ways between them that several causes ask. Pure.
+
+A thread's place is its Python stack and its native one together: which library waits often decides, and Python frames
+alone mislead.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+
+from firstlight.core.gap import Gap
+from firstlight.core.gpu import Gpu
+from firstlight.core.vocabulary import Role
+from firstlight.core.words import size
+from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import gpus, words_of
+from firstlight.diagnose.standing import Standing
+
+BUSY_PERCENT = 90
+IDLE_MEMORY_PERCENT = 1
+LOW_POWER_SHARE = 0.4
+"""Busy GPUs that draw no more of their power limit only wait: reports of spins have 15 to 40 %."""
+
+COMMUNICATOR = r"n?r?cclCommInit|ncclCommSplit|CommInitRank"
+COLLECTIVE = (
+    r"^\S*(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|ncclSend|ncclRecv|isend|irecv)"
+    r"\w* \("
+)
+CUSTOM_ALL_REDUCE = (
+    r"custom_?all_?reduce|custom_ar\b|cross_device_reduce|ca_comm|one_shot_all_reduce|two_shot_all_reduce"
+)
+"""The engines' own all-reduce, torch's over symmetric memory, and FlashInfer's: none of them asks NCCL."""
+FUSED_ALL_REDUCE = (
+    r"all_?reduce_?(fusion|rms|norm|residual|add)|(qk|rms|add)_?norm_?fusion|fused_?all_?reduce|lamport"
+)
+
+
+def runners(scene: Scene) -> tuple[Standing, ...]:
+    """Who runs the model: ranks, else the engine itself, else everybody but helpers and compilers."""
+    there = [one for one in scene.standings if one.state not in "ZX"]
+    ranked = [one for one in there if one.rank >= 0 or one.look.process.role is Role.WORKER]
+    engines = [one for one in there if one.look.process.role is Role.ENGINE]
+    others = [one for one in there if one.look.process.role not in {Role.HELPER, Role.COMPILER}]
+    return tuple(ranked or engines or others)
+
+
+def frames_of(one: Standing) -> tuple[str, ...]:
+    """Where its telling thread stands: native frames, then Python ones, each innermost first."""
+    if one.thread is None:
+        return ()
+    stacks = (one.thread.native, one.thread.stack)
+    return tuple(words_of(frame) for stack in stacks if not isinstance(stack, Gap) for frame in stack)
+
+
+def in_place(scene: Scene, pattern: str) -> tuple[Standing, ...]:
+    """Those who run the model and stand in a frame that matches, as "function (file:line)"."""
+    return tuple(one for one in runners(scene) if _at(one, pattern) is not None)
+
+
+def elsewhere(scene: Scene, pattern: str) -> tuple[Standing, ...]:
+    """Those who run the model, whose stack was seen, and who do not stand in a frame that matches."""
+    return tuple(one for one in runners(scene) if frames_of(one) and _at(one, pattern) is None)
+
+
+def quoted(scene: Scene, those: Iterable[Standing], pattern: str = "") -> Iterator[Sighting]:
+    """Where each of them stands, from the frame that matches outwards."""
+    for one in those:
+        words = frames_of(one)
+        at = _at(one, pattern) or 0
+        told = " < ".join(words[max(0, at - 1) : at + 3])
+        yield Sighting(shortened(f"{scene.name(one.pid)}: {told}"), (one.pid,))
+
+
+def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
+    """Everybody who runs the model, two or more, stands there."""
+    those = in_place(scene, pattern)
+    if len(those) > 1 and len(those) == len(runners(scene)):
+        yield from quoted(scene, those, pattern)
+    yield from unseen_places(scene)
+
+
+def some_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
+    """Somebody who runs the model stands there."""
+    yield from quoted(scene, in_place(scene, pattern), pattern)
+    yield from unseen_places(scene)
+
+
+def unseen_places(scene: Scene) -> Iterator[Gap]:
+    """What kept a stack of those who run the model from being seen."""
+    for one in runners(scene):
+        if one.thread and isinstance(one.thread.stack, Gap):
+            yield one.thread.stack
+
+
+def unseen_native(scene: Scene) -> Iterator[Gap]:
+    """What kept native frames of those who run the model from being seen."""
+    for one in runners(scene):
+        if one.thread and isinstance(one.thread.native, Gap):
+            yield one.thread.native
+
+
+def _at(one: Standing, pattern: str) -> int | None:
+    wanted = re.compile(pattern, re.IGNORECASE)
+    return next((at for at, words in enumerate(frames_of(one)) if wanted.search(words)), None) if pattern else None
+
+
+def spinning(scene: Scene) -> Iterator[Sighting | Gap]:
+    """GPUs that are busy without working: a kernel that waits for a flag."""
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    for card in cards:
+        if spins(card):
+            yield Sighting(_load(card))
+
+
+def spins(card: Gpu) -> bool:
+    """Whether a kernel is resident, and neither memory nor power tells of work."""
+    if isinstance(card.utilisation, Gap) or card.utilisation < BUSY_PERCENT:
+        return False
+    rests = not isinstance(card.memory_activity, Gap) and card.memory_activity <= IDLE_MEMORY_PERCENT
+    known = not isinstance(card.power_w, Gap) and not isinstance(card.power_limit_w, Gap)
+    return rests or (known and card.power_w <= LOW_POWER_SHARE * card.power_limit_w)  # type: ignore[operator]
+
+
+def _load(card: Gpu) -> str:
+    power = "" if isinstance(card.power_w, Gap) else f" at {card.power_w:.0f} W"
+    limit = "" if isinstance(card.power_limit_w, Gap) or not power else f" of {card.power_limit_w:.0f} W"
+    memory = "" if isinstance(card.memory_activity, Gap) else f", memory {card.memory_activity:.0f} % active"
+    return f"GPU {card.index}: {card.utilisation:.0f} % busy{power}{limit}{memory}"
+
+
+def over_pcie(card: Gpu) -> bool:
+    """Whether nothing but PCIe leads from this GPU to others."""
+    linked = not isinstance(card.nvlinks, Gap) and not isinstance(card.nvlinks_down, Gap)
+    bridged = linked and card.nvlinks > card.nvlinks_down  # type: ignore[operator]
+    switched = not isinstance(card.fabric, Gap) and card.fabric.startswith("completed")
+    return not bridged and not switched
+
+
+def diverted(scene: Scene) -> Iterator[Sighting | Gap]:
+    """What may swallow or divert what one GPU writes to another over PCIe, where there is no other way."""
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    there = [card for card in cards if over_pcie(card)]
+    if len(there) < 2:
+        return
+    topology = scene.bundle.host.topology
+    if not isinstance(topology.acs, Gap) and topology.acs:
+        bridges = ", ".join(topology.acs[:4])
+        yield Sighting(shortened(f"PCIe bridges above GPUs redirect peer traffic (ACS): {bridges}"), what="ACS")
+    if topology.iommu == "on":
+        yield Sighting("the IOMMU translates what devices write (not in passthrough mode)", what="the IOMMU")
+    yield from (_narrow(card) for card in there if _claims_too_much(card, topology.bar1_bytes))
+    yield from (one for one in (topology.acs, topology.iommu) if isinstance(one, Gap))
+
+
+def _claims_too_much(card: Gpu, smallest: int | Gap) -> bool:
+    """The driver claims peer access although others see less of the card's memory than it has."""
+    bar1 = card.bar1_bytes if not isinstance(card.bar1_bytes, Gap) else smallest
+    claims = any(word == "ok" for _, word in card.peers)
+    known = not isinstance(bar1, Gap) and not isinstance(card.memory_total_bytes, Gap)
+    return claims and known and bar1 < card.memory_total_bytes  # type: ignore[operator]
+
+
+def _narrow(card: Gpu) -> Sighting:
+    bar1 = "" if isinstance(card.bar1_bytes, Gap) else f" ({size(card.bar1_bytes)})"
+    return Sighting(
+        f"GPU {card.index}: the driver claims peer access, and its BAR1 window{bar1} is smaller than its memory",
+        what="the BAR1 window",
+    )
+
+
+def version(text: str) -> tuple[int, ...]:
+    """ "2.27.5" as numbers, for comparison; empty if it is none."""
+    found = re.match(r"\d+(?:\.\d+)*", text)
+    return tuple(map(int, found[0].split("."))) if found else ()
