@@ -29,16 +29,23 @@ def cut(text: str, most: int) -> str:
 
 
 def wrapped(text: str, most: int, lines: int) -> list[str]:
-    """At most so many lines of so many columns, broken between words where they are short enough."""
-    found: list[str] = []
+    """At most so many lines of so many columns, broken where a reader would: before a bracket, between words, after a
+    slash. Of a path that is too long the end is kept.
+    """
     rest = text.strip()
+    if rest.startswith("/") and columns(rest) > most * lines:
+        rest = f"…{rest[-(most * lines - most // 2) :]}"
+    found: list[str] = []
     while rest and len(found) < lines:
-        if columns(rest) <= most or len(found) == lines - 1:
-            found.append(cut(rest, most))
-            break
-        head = cut(rest, most + 1).rstrip("…")
-        space = head.rfind(" ")
-        taken = space if space >= most // 3 else max(1, len(head) - 1)
-        found.append(rest[:taken].rstrip())
+        taken = _break(rest, most) if columns(rest) > most and len(found) < lines - 1 else len(rest)
+        found.append(cut(rest[:taken].rstrip(), most))
         rest = rest[taken:].lstrip()
     return found
+
+
+def _break(text: str, most: int) -> int:
+    """How much of a text that is too long for a line stands on it."""
+    room = len(cut(text, most + 1).rstrip("…"))
+    least = most // 4
+    places = (text.rfind(" (", 0, room + 1), text.rfind(" ", 0, room + 1), text.rfind("/", 0, room) + 1)
+    return next((place for place in places if place >= least), max(1, room))

@@ -83,7 +83,7 @@ def _words(box: Box, itself: str | None) -> _Words:
     marks = [*box.marks, *([f"waits for itself: {itself}"] if itself is not None else [])]
     diamond = "◆ " if box.blamed else ""
     line = cut(diamond + ", ".join(marks), NOTE_COLUMNS + 6) if marks else ""
-    return _Words(wrapped(box.label, LABEL_COLUMNS, 2), wrapped(box.note, NOTE_COLUMNS, 3), line)
+    return _Words(wrapped(box.label, LABEL_COLUMNS, 3), wrapped(box.note, NOTE_COLUMNS, 3), line)
 
 
 class _Sheet:
