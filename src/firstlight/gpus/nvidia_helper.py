@@ -96,13 +96,11 @@ class _Card:
         self._say({"asking": call, "gpu": self.index})
         try:
             return getattr(self._nvml, call)(*words)
-        except AttributeError:
-            return {"refused": f"this nvidia-ml-py has no {call}", "code": FUNCTION_NOT_FOUND}
-        except self._nvml.NVMLError as error:
-            refusal = {"refused": str(error), "code": error.value}
-            if error.value in GIVEN_UP:
-                self._gone = refusal
-            return refusal
+        except Exception as error:  # noqa: BLE001 - nvidia-ml-py raises more than its own NVMLError, see `_everybody`
+            refusal = {"refused": str(error), "code": getattr(error, "value", FUNCTION_NOT_FOUND)}
+        if refusal["code"] in GIVEN_UP:
+            self._gone = refusal
+        return refusal
 
     def told(self, all_cards: "list[_Card]") -> dict[str, Any]:
         """The GPU as one object."""
@@ -132,15 +130,23 @@ class _Card:
 
     def _processes(self) -> Any:
         """Pid and memory of everybody on it: those that compute, draw, or come through MPS."""
-        compute = self.ask("nvmlDeviceGetComputeRunningProcesses", self.handle)
+        compute = self._everybody("nvmlDeviceGetComputeRunningProcesses")
         if _refused(compute):
             return compute
         found: dict[int, int | None] = {}
         for call in ("nvmlDeviceGetGraphicsRunningProcesses", "nvmlDeviceGetMPSComputeRunningProcesses"):
-            more = self.ask(call, self.handle)
+            more = self._everybody(call)
             found.update({} if _refused(more) else {one.pid: one.usedGpuMemory for one in more})
         found.update({one.pid: one.usedGpuMemory for one in compute})
         return [[pid, used] for pid, used in found.items()]
+
+    def _everybody(self, call: str) -> Any:
+        """A list of processes. A driver older than nvidia-ml-py may only know the version before of this question."""
+        found = self.ask(call, self.handle)
+        if not _refused(found):
+            return found
+        older = self.ask(f"{call}_v2", self.handle)
+        return found if _refused(older) else older
 
     def _repair(self) -> Any:
         """Rows that wait to be remapped (Ampere and later), else pages that wait to be retired."""

@@ -9,7 +9,6 @@ is null (unified-memory machines report no memory, some laptops no power).
 
 import sys
 import time
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -38,26 +37,34 @@ def main() -> int:
 
 
 def _read(nvml: ModuleType, index: int) -> dict[str, Any]:
-    card = nvml.nvmlDeviceGetHandleByIndex(index)
+    card = _asked(nvml, "nvmlDeviceGetHandleByIndex", index)
 
-    def ask(question: Callable[[], Any]) -> Any:
-        try:
-            return question()
-        except nvml.NVMLError:
-            return None
+    def ask(call: str) -> Any:
+        return None if card is None else _asked(nvml, call, card)
 
-    rates = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(card))
-    memory = ask(lambda: nvml.nvmlDeviceGetMemoryInfo(card))
+    rates = ask("nvmlDeviceGetUtilizationRates")
+    memory = ask("nvmlDeviceGetMemoryInfo")
+    processes = ask("nvmlDeviceGetComputeRunningProcesses")
+    if processes is None:  # a driver older than nvidia-ml-py knows only the version before of this question
+        processes = ask("nvmlDeviceGetComputeRunningProcesses_v2")
     return {
         "index": index,
-        "name": _text(ask(lambda: nvml.nvmlDeviceGetName(card))),
+        "name": _text(ask("nvmlDeviceGetName")),
         "utilisation": rates and rates.gpu,
         "memory_activity": rates and rates.memory,
-        "power_mw": ask(lambda: nvml.nvmlDeviceGetPowerUsage(card)),
-        "power_limit_mw": ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(card)),
+        "power_mw": ask("nvmlDeviceGetPowerUsage"),
+        "power_limit_mw": ask("nvmlDeviceGetEnforcedPowerLimit"),
         "memory_bytes": memory and memory.used,
-        "pids": [process.pid for process in ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(card)) or ()],
+        "pids": [process.pid for process in processes or ()],
     }
+
+
+def _asked(nvml: ModuleType, call: str, *words: Any) -> Any:
+    """The driver's answer; None for whatever it does not answer, a GPU that it has lost included."""
+    try:
+        return getattr(nvml, call)(*words)
+    except Exception:  # noqa: BLE001 - nvidia-ml-py raises more than its own NVMLError
+        return None
 
 
 def _text(name: Any) -> str:

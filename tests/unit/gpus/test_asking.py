@@ -17,7 +17,7 @@ from firstlight.core.gpu import Gpu, GpuProcess
 from firstlight.core.vocabulary import GapReason
 from firstlight.gpus import Told, ask
 from firstlight.testing import drivers
-from firstlight.testing.drivers import DIES, HANGS, RAMBLES, amd, nvidia, refuses
+from firstlight.testing.drivers import DIES, HANGS, MISMATCHES, RAMBLES, amd, nvidia, refuses
 
 ENOUGH_S = 30.0
 SHORT_S = 3.0
@@ -40,8 +40,7 @@ class Driver:
         for name, value in self.environment.items():
             self._monkeypatch.setenv(name, value)
         deadline = Deadline(self._clock, seconds, "the GPUs")
-        told = ask(deadline, self._clock, whose)
-        return told
+        return ask(deadline, self._clock, whose)
 
     def helpers(self) -> list[int]:
         """Processes that have this recording, and are not this one."""
@@ -172,6 +171,17 @@ def test_everybody_on_the_gpu_is_listed_once(driver: Driver) -> None:
     assert by_pid[ours].here is False, "a number that only happens to be ours: it has no GPU open"
     assert gap(by_pid[ours].memory_bytes).reason == GapReason.NOT_SUPPORTED
     assert by_pid[77].memory_bytes == 6
+
+
+def test_a_driver_older_than_the_package_is_asked_the_older_question(driver: Driver) -> None:
+    card = nvidia(
+        nvmlDeviceGetComputeRunningProcesses=MISMATCHES,
+        nvmlDeviceGetComputeRunningProcesses_v2=[{"pid": 77, "usedGpuMemory": 6}],
+        nvmlDeviceGetGpuFabricInfoV=refuses(13),
+    )
+    (gpu,) = gpus(driver.asked([card]))
+    assert [process.pid for process in gpu.processes] == [77]  # type: ignore[union-attr]
+    assert gap(gpu.fabric).reason == GapReason.NOT_SUPPORTED
 
 
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlSystemGetDriverVersion"])

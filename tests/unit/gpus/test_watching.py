@@ -20,7 +20,10 @@ def nvmlInit():
         raise NVMLError("Driver Not Loaded")
 
 def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index): return index
+def nvmlDeviceGetHandleByIndex(index):
+    if os.environ["FAKE_DRIVER"] == "lost" and index == 0:
+        raise NVMLError("GPU is lost")
+    return index
 def nvmlDeviceGetName(card): return b"NVIDIA H200" if card else "NVIDIA H200"
 def nvmlDeviceGetUtilizationRates(card): return SimpleNamespace(gpu=100, memory=3 * card)
 
@@ -35,7 +38,11 @@ def nvmlDeviceGetPowerUsage(card):
     return 74_500
 
 def nvmlDeviceGetEnforcedPowerLimit(card): return 700_000
-def nvmlDeviceGetComputeRunningProcesses(card): return [SimpleNamespace(pid=4242)]
+def nvmlDeviceGetComputeRunningProcesses(card):
+    if os.environ["FAKE_DRIVER"] == "old":
+        raise RuntimeError("pyNVML version does not match the NVML lib version")
+    return [SimpleNamespace(pid=4242)]
+def nvmlDeviceGetComputeRunningProcesses_v2(card): return [SimpleNamespace(pid=4343)]
 """
 
 Eventually = Callable[[Callable[[], object], str], None]
@@ -78,6 +85,22 @@ def test_a_number_that_the_card_does_not_have_is_a_gap(reader: GpuReader, eventu
     first, _ = answered(reader, eventually)  # type: ignore[misc]
     assert isinstance(first.memory_bytes, Gap)
     assert first.power_w == 74.5
+
+
+@pytest.mark.parametrize("reader", ["lost"], indirect=True)
+def test_a_lost_gpu_does_not_hide_the_others(reader: GpuReader, eventually: Eventually) -> None:
+    lost, other = answered(reader, eventually)  # type: ignore[misc]
+    assert (lost.index, lost.name, lost.pids) == (0, "", ())
+    assert isinstance(lost.power_w, Gap)
+    assert other.power_w == 74.5
+
+
+@pytest.mark.parametrize("reader", ["old"], indirect=True)
+def test_a_driver_older_than_the_package_is_asked_the_older_question(
+    reader: GpuReader, eventually: Eventually
+) -> None:
+    first, _ = answered(reader, eventually)  # type: ignore[misc]
+    assert first.pids == (4343,)
 
 
 @pytest.mark.parametrize("reader", ["absent"], indirect=True)

@@ -15,6 +15,8 @@ FOLDER = Path(__file__).parent
 HANGS = {"does": "hang"}
 """In place of an answer: the call never returns, and no signal that can be caught ends it."""
 DIES = {"does": "die"}
+MISMATCHES = {"does": "mismatch"}
+"""In place of an answer: what nvidia-ml-py raises where the driver's library is older than itself, no NVMLError."""
 RAMBLES = {"does": "ramble"}
 """In place of an answer: garbage on stdout, then silence."""
 

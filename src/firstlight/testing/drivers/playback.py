@@ -35,6 +35,8 @@ def played(recorded: Any) -> Any:
     deed = recorded.get("does") if isinstance(recorded, dict) else None
     if deed == "refuse":
         raise RefusedError(recorded["code"])
+    if deed == "mismatch":
+        raise RuntimeError("the package does not match the version of the driver's library")
     if deed == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if deed == "ramble":
