@@ -1,5 +1,6 @@
 """The port that the server wants belongs to somebody else."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -7,7 +8,47 @@ from firstlight.core.look import Listener
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last
+from firstlight.diagnose.sightings import last, lines
+
+_IN_USE = re.compile(r"address (is )?already in use|EADDRINUSE|errno:? 98\b|port\b.* is not available", re.IGNORECASE)
+
+
+def _refusals(scene: Scene) -> Iterator[tuple[Sighting, frozenset[int]]]:
+    """Lines that say that a port is taken, of any rank, and the numbers in them that may be ports."""
+    for line in lines(scene.bundle):
+        if _IN_USE.search(line.message):
+            numbers = frozenset(int(word) for word in re.findall(r"(?<![\d.])\d{2,5}(?![\d.])", line.message))
+            who = f"{line.source}: " if line.source else ""
+            yield Sighting(shortened(f"log: {who}{line.message}"), (line.pid,) if line.pid else ()), numbers
+
+
+def _refused_and_owned(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log says that a port is taken, the server's own or any other, and who has it was seen."""
+    owners = {port: (pid, quote) for port, pid, quote in _owners(scene)}
+    for sighting, numbers in _refusals(scene):
+        for port in numbers & owners.keys():
+            pid, quote = owners[port]
+            yield Sighting(quote, (pid,), str(port))
+            yield Sighting(sighting.quote)
+
+
+def _owners(scene: Scene) -> Iterator[tuple[int, int, str]]:
+    """Ports of others: the port, the pid and the words."""
+    for one in scene.foreign_listeners:
+        if one.pid:
+            yield one.port, one.pid, f"{_listens(one)}, and is not part of this server"
+    look = last(scene)
+    for left in look.leftovers if look and not isinstance(look.leftovers, Gap) else ():
+        for held in left.holds:
+            if re.fullmatch(r"port \d{1,5}", held):
+                quote = f"pid {left.pid} ({left.name}, state {left.state}) of an earlier run holds {held}"
+                yield int(held.split()[1]), left.pid, shortened(quote)
+
+
+def _refused(scene: Scene) -> Iterator[Sighting]:
+    """The log says that a port is taken; by whom was not seen."""
+    for sighting, numbers in _refusals(scene):
+        yield sighting._replace(what=str(max(numbers, default="")))
 
 
 def _by_a_known_process(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -37,12 +78,14 @@ def _listens(listener: Listener) -> str:
 
 
 def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
-    taken = (
-        f"is already taken by pid {seen[0].pids[0]}"
-        if seen[0].pids
-        else "may be taken by a process that could not be seen"
-    )
-    return f"port {{what}} {taken}"
+    owner = next((one for one in seen if one.pids and one.what and not one.quote.startswith("log:")), None)
+    if owner:
+        return f"port {{what}} is already taken by pid {owner.pids[0]}"
+    if any(one.quote.startswith("log:") for one in seen):
+        return (
+            "a port that the server wants ({what}) is taken" if any(one.what for one in seen) else "a port is taken"
+        )
+    return "port {what} may be taken by a process that could not be seen"
 
 
 CAUSE = Cause(
@@ -51,6 +94,8 @@ CAUSE = Cause(
     title=_title,
     clues=(
         decides("Does a process that is none of the server's listen on its port?", _by_a_known_process),
+        decides("Does the log say that a port is taken that a known process has?", _refused_and_owned),
+        supports("Does the log say that a port is taken?", _refused),
         supports("Does somebody who could not be seen listen on its port?", _by_somebody),
         foresees("Does a process listen on the port already?", _by_a_known_process, surely=True),
         foresees("Does somebody who could not be seen listen on the port already?", _by_somebody),
