@@ -6,6 +6,7 @@ abandoned. A file is read once in the life of firstlight, however many processes
 
 import os
 import re
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -22,8 +23,8 @@ from firstlight.procfs import MappedFile
 LIBRARIES_MAX = 200
 KERNELS_MAX = 100
 SCAN_BYTES_MAX = 400 << 20
-SCAN_S = 2.0
-"""The longest that one process's new libraries are searched for their versions."""
+SCAN_S = 0.6
+"""The longest that one process's new libraries are searched for their versions; the next look goes on."""
 
 PRELOAD_FILE = "/etc/ld.so.preload"
 INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
@@ -194,18 +195,27 @@ class Inside(NamedTuple):
 
 _known: dict[tuple[int, int, int], Inside] = {}
 """By device, inode and time of the last change (ns)."""
+_one_at_a_time = threading.Lock()
+"""Ranks that are looked at together map the same files: whoever comes first reads them for all."""
 
 
 def _inside(path: str, kind: str, deadline: Deadline) -> Inside:
     about = os.stat(path)  # noqa: PTH116 - one call a library and process, and there may be hundreds
     key = about.st_dev, about.st_ino, about.st_mtime_ns
-    if key not in _known:
-        with Elf(path) as file:
-            version = _version(file, kind, deadline)
-            if version is None:
-                return Inside("", file.build_id)  # cut short: the next look goes on
-            _known[key] = Inside(version, file.build_id)
-    return _known[key]
+    if key in _known:
+        return _known[key]
+    if not _one_at_a_time.acquire(timeout=deadline.left):
+        return Inside()
+    try:
+        if key not in _known:
+            with Elf(path) as file:
+                version = _version(file, kind, deadline)
+                if version is None:
+                    return Inside("", file.build_id)
+                _known[key] = Inside(version, file.build_id)
+        return _known[key]
+    finally:
+        _one_at_a_time.release()
 
 
 def _version(file: Elf, kind: str, deadline: Deadline) -> str | None:
