@@ -43,7 +43,8 @@ class Bundle(Record, kw_only=True):
     command's options as they were typed, without dashes in front and with - for _, each with the words that
     followed. `ranks` is how many workers this node should have, 0 if that is not known; `port` the one that it should
     listen on, 0 if the command does not tell; `node` of `nodes` says which
-    machine this is. `motion` is what the progress signals said when the bundle was made.
+    machine this is. `motion` is what the progress signals said when the bundle was made. `hosts` names the machines
+    of a bundle that was merged from several, in the order of their pids.
     """
 
     format: str = BUNDLE_FORMAT
@@ -70,6 +71,7 @@ class Bundle(Record, kw_only=True):
     port: int = 0
     node: int = 0
     nodes: int = 1
+    hosts: tuple[str, ...] = ()
     motion: Motion = Motion.STALLED
     started: float = 0.0
 

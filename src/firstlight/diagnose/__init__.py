@@ -2,7 +2,19 @@
 
 from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
 from firstlight.diagnose.losses import first_loss
+from firstlight.diagnose.merge import merge
 from firstlight.diagnose.reported import reported
-from firstlight.diagnose.statement import Statement, state
+from firstlight.diagnose.statement import Statement, check, state
 
-__all__ = ["Change", "Difference", "ProcessChange", "Statement", "compare", "first_loss", "reported", "state"]
+__all__ = [
+    "Change",
+    "Difference",
+    "ProcessChange",
+    "Statement",
+    "check",
+    "compare",
+    "first_loss",
+    "merge",
+    "reported",
+    "state",
+]

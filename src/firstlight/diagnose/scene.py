@@ -1,6 +1,7 @@
-"""Everything that the findings look at, worked out once from a bundle. Pure."""
+"""Everything that clues look at, worked out once from a bundle. Pure."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
@@ -13,9 +14,13 @@ from firstlight.diagnose.ranks import Group, groups, workers
 from firstlight.diagnose.standing import Standing, last_look, standings
 
 
-class Scene(NamedTuple):
-    """A bundle, and where everybody in it stands. `deaths` are the ends that matter, the cause of the others first;
-    `missed` is false where they only speak for it. `alive` leaves out whoever was seen to end."""
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A bundle, and where everybody in it stands; equal only to itself, so that what is made of it can be kept.
+
+    `deaths` are the ends that matter, the cause of the others first; `missed` is false where they only speak for it.
+    `alive` leaves out whoever was seen to end.
+    """
 
     bundle: Bundle
     standings: tuple[Standing, ...]
@@ -30,7 +35,16 @@ class Scene(NamedTuple):
     root: ProcessId | None
 
     def standing(self, pid: int) -> Standing | None:
-        return next((one for one in self.standings if one.pid == pid), None)
+        return self._by_pid.get(pid)
+
+    @cached_property
+    def _by_pid(self) -> dict[int, Standing]:
+        return {one.pid: one for one in reversed(self.standings)}
+
+    @cached_property
+    def gone(self) -> frozenset[int]:
+        """Pids of those that ended, unless somebody lives who has the pid now."""
+        return frozenset(one.id.pid for one in self.ended) - {one.id.pid for one in self.alive}
 
     def name(self, pid: int) -> str:
         return self.names.of(pid)

@@ -90,7 +90,7 @@ def _rank(thread: ThreadLook, look: ProcessLook, spins: bool) -> int:
     wait = waits.wait_of(thread, look, ())
     if spins and wait.kind is Kind.RUNS:
         return 0
-    if _stands_in_somebodys_way(thread, wait):
+    if stands_in_somebodys_way(thread, wait):
         return 1 if main else 2
     if main:
         return 3 if not _only_waits_for_threads(thread) else 6
@@ -101,7 +101,7 @@ def _rank(thread: ThreadLook, look: ProcessLook, spins: bool) -> int:
     return 7 if _beats(thread, wait) else 5
 
 
-def _stands_in_somebodys_way(thread: ThreadLook, wait: Wait) -> bool:
+def stands_in_somebodys_way(thread: ThreadLook, wait: Wait) -> bool:
     """A wait that a healthy thread is hardly ever seen in."""
     if wait.kind in {Kind.FILE_LOCK, Kind.OPEN}:
         return True

@@ -2,19 +2,23 @@
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
+from firstlight.core.graph import Signature, StackTree, WaitGraph
 from firstlight.core.log import LogLine
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.report import Finding, ReportedProcess
-from firstlight.core.vocabulary import Phase, Role
+from firstlight.core.vocabulary import Certainty, Phase, Role
 from firstlight.diagnose import clauses, ranks
 from firstlight.diagnose.causes import all_causes
+from firstlight.diagnose.graph import to_blame, wait_graph, waited_on, waiters
 from firstlight.diagnose.headline import headline
 from firstlight.diagnose.logwords import first_error, last_words
 from firstlight.diagnose.nextsteps import next_steps
 from firstlight.diagnose.scene import Scene, scene_of
+from firstlight.diagnose.signature import signature
 from firstlight.diagnose.standing import Standing
-from firstlight.diagnose.weigh import weigh
+from firstlight.diagnose.tree import tree_of
+from firstlight.diagnose.weigh import Verdicts, weigh
 
 _ROLES = (Role.WORKER, Role.ENGINE, Role.OTHER, Role.COMPILER, Role.FRONT, Role.HELPER)
 
@@ -32,6 +36,9 @@ class Statement(Record):
     first_error: LogLine | None = None
     gaps: tuple[Gap, ...] = ()
     weighed: tuple[tuple[str, str], ...] = ()
+    graph: WaitGraph = WaitGraph()
+    tree: StackTree = StackTree(members=0)
+    signature: Signature | None = None
 
 
 def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True) -> Statement:
@@ -46,6 +53,7 @@ def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True
     scene = scene_of(bundle, root)
     verdicts = weigh(scene, all_causes())
     findings = verdicts.findings
+    blamed = _blamed(scene, verdicts)
     doing = {one.pid: clauses.doing(one, scene.names, scene.bare_locks) for one in scene.standings}
     suspects = _suspects(scene, findings)
     suspect = scene.standing(suspects[0]) if suspects else None
@@ -60,6 +68,9 @@ def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True
         first_error=first_error(bundle),
         gaps=gaps,
         weighed=verdicts.others,
+        graph=wait_graph(scene, blamed, doing),
+        tree=tree_of(scene),
+        signature=signature(scene),
     )
 
 
@@ -68,18 +79,25 @@ def check(bundle: Bundle) -> tuple[Finding, ...]:
     return weigh(scene_of(bundle), all_causes(), before=True).findings
 
 
+def _blamed(scene: Scene, verdicts: Verdicts) -> frozenset[str]:
+    """The nodes that findings name as those that the others wait for."""
+    pairs = zip(verdicts.findings, verdicts.accused, strict=True)
+    told = (to_blame(scene, one.pids, accused) for one, accused in pairs if one.verdict != Certainty.OPEN)
+    return frozenset(id_ for ids in told for id_ in ids)
+
+
 def _suspects(scene: Scene, findings: tuple[Finding, ...]) -> tuple[int, ...]:
     """Whoever a finding names first, then whoever nobody's waiting explains, workers before the rest."""
     alive = {one.pid for one in scene.standings}
     named = [finding.pids[0] for finding in findings if finding.pids and finding.pids[0] in alive]
-    sinks = [one for one in scene.standings if not set(one.wait.pids) & alive]
-    order = sorted(sinks or scene.standings, key=lambda one: _suspicion(scene, one))
+    waiting, waited_for = waiters(scene, alive), waited_on(scene)
+    sinks = [one for one in scene.standings if one.pid not in waiting]
+    order = sorted(sinks or scene.standings, key=lambda one: _suspicion(one, waited_for.get(one.pid, 0)))
     return tuple(dict.fromkeys([*named, *(one.pid for one in order)]))
 
 
-def _suspicion(scene: Scene, one: Standing) -> tuple[int, int, int, int]:
+def _suspicion(one: Standing, waited_for: int) -> tuple[int, int, int, int]:
     """Small for somebody who is waited for, does not move or just idle, and runs the model."""
-    waited_for = len(scene.waiters_for((one.pid,)))
     return -waited_for, int(one.moves), int(ranks.is_idle(one)), _ROLES.index(one.look.process.role)
 
 

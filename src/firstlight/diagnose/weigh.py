@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from firstlight.core.gap import Gap
 from firstlight.core.report import Finding
-from firstlight.core.vocabulary import Certainty
+from firstlight.core.vocabulary import Certainty, GapReason
 from firstlight.core.words import gap_words, printable
 from firstlight.diagnose.clues import Advice, Cause, Clue, Nature, Sighting
 from firstlight.diagnose.scene import Scene
@@ -59,11 +59,12 @@ class Weighed(NamedTuple):
 class Verdicts(NamedTuple):
     """`findings` are what is worth telling, the surest and most telling first; `others` has the word for every other
     cause by its id. `cause` is the finding that explains: the first that is established, else the first supported one
-    that is no mere symptom; None if why is not known."""
+    that is no mere symptom; None if why is not known. `accused` are the pids that each finding is about first."""
 
     findings: tuple[Finding, ...]
     others: tuple[tuple[str, str], ...]
     cause: Finding | None = None
+    accused: tuple[tuple[int, ...], ...] = ()
 
 
 def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Verdicts:
@@ -79,7 +80,8 @@ def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Ver
     found = {finding.id for finding in findings}
     others = {one.cause.id: str(one.certainty) for one in weighed if one.cause.id not in found}
     others |= {one.cause.id: "explained by another" for one in told if one not in kept and one.cause.id not in found}
-    return Verdicts(findings, tuple(sorted(others.items())), next(explains, None))
+    accused = tuple(tuple(dict.fromkeys(sighting.pids[0] for sighting in one.seen if sighting.pids)) for one in kept)
+    return Verdicts(findings, tuple(sorted(others.items())), next(explains, None), accused)
 
 
 def _explains(one: Weighed) -> bool:
@@ -116,8 +118,17 @@ def _only(one: Answer, first: tuple[int, ...]) -> Answer:
     return one._replace(seen=tuple(sighting for sighting in one.seen if sighting.pids[:1] in {first, ()}))
 
 
+def _told(clue: Clue, scene: Scene) -> list[Sighting | Gap]:
+    """What a clue says. One that fails is our fault, and must not take the answers of all others with it."""
+    try:
+        return list(clue.ask(scene))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the others still answer
+        told = f"a fault in firstlight, {type(error).__name__}: {error}"
+        return [Gap(what="the answer", reason=GapReason.FAILED, detail=printable(told, 200))]
+
+
 def _answer(clue: Clue, scene: Scene) -> Answer:
-    told = list(clue.ask(scene))
+    told = _told(clue, scene)
     seen = tuple(dict.fromkeys(one for one in told if isinstance(one, Sighting)))
     return Answer(clue, seen, () if seen else tuple(dict.fromkeys(one for one in told if isinstance(one, Gap))))
 
@@ -126,7 +137,8 @@ def _finding(one: Weighed, scene: Scene, *, needs_advice: bool) -> Finding:
     cause, seen = one.cause, one.seen
     fill = _Filler(scene, seen)
     against = [sighting.quote for answer in one.answers if answer.clue.against for sighting in answer.seen]
-    advice = cause.advice if isinstance(cause.advice, Advice) else cause.advice(scene, seen)
+    given = cause.advice if isinstance(cause.advice, Advice) else cause.advice(scene, seen)
+    advice = _by_kind(given) if needs_advice else ()
     return Finding(
         id=cause.id,
         title=fill(cause.title if isinstance(cause.title, str) else cause.title(scene, seen)),
@@ -135,9 +147,7 @@ def _finding(one: Weighed, scene: Scene, *, needs_advice: bool) -> Finding:
         evidence=tuple(dict.fromkeys(sighting.quote for sighting in seen))[:QUOTES_MAX],
         against=tuple(dict.fromkeys(against))[:QUOTES_MAX],
         unseen=tuple(f"{answer.clue.question} {gap_words(answer.gaps[0])}" for answer in one.answers if answer.gaps),
-        advice=tuple(f"{kind}{fill(words)}" for kind, told in _by_kind(advice) for words in told)
-        if needs_advice
-        else (),
+        advice=tuple(f"{kind}{fill(words)}" for kind, told in advice for words in told),
         traps=cause.traps,
     )
 

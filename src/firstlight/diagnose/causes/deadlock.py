@@ -5,11 +5,54 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.look import ThreadLook
 from firstlight.diagnose import frames, quotes, waits
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.graph import circles, circles_of_locks, label
+from firstlight.diagnose.links import Link, Place
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import unseen_stacks
+from firstlight.diagnose.sightings import unseen_stacks, unseen_waits
 
 QUOTED = 6
+STILL_CPU_S = 0.02
+
+
+def _of_locks(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Each thread of a circle waits for a lock whose own memory names the next one as its owner, and none of them
+    went anywhere between two looks. A single look could have caught them one after another on their way."""
+    for circle in circles_of_locks(scene):
+        if all(_stood_still(scene, link.source) for link in circle):
+            yield from _quoted(scene, circle)
+    yield from unseen_waits(scene)
+
+
+def _of_anything(scene: Scene) -> Iterator[Sighting | Gap]:
+    for circle in circles(scene):
+        yield from _quoted(scene, circle)
+    yield from unseen_waits(scene)
+
+
+def _quoted(scene: Scene, circle: tuple[Link, ...]) -> Iterator[Sighting]:
+    pids = tuple(dict.fromkeys(link.source.pid for link in circle if link.source.pid))
+    for link in circle[:QUOTED]:
+        source, target = label(scene, link.source), label(scene, link.target)
+        words = f"{source} waits for {target}: {link.label}"
+        yield Sighting(quotes.shortened(words), pids, link.source.id)
+
+
+def _stood_still(scene: Scene, place: Place) -> bool:
+    """Whether a thread sat in the same system call at both looks and computed nothing between them."""
+    if len(scene.bundle.looks) < 2:
+        return False
+    standing = scene.standing(place.pid)
+    tid = place.tid or (standing.thread.tid if standing and standing.thread else 0)
+    before, after = (_thread_of(scene, at, place.pid, tid) for at in (0, -1))
+    if before is None or after is None or before.state == "R" or after.state == "R":
+        return False
+    return before.syscall == after.syscall and after.cpu_s - before.cpu_s <= STILL_CPU_S
+
+
+def _thread_of(scene: Scene, at: int, pid: int, tid: int) -> ThreadLook | None:
+    found = (one for one in scene.bundle.looks[at].processes if one.process.id.pid == pid)
+    return next((thread for one in found for thread in one.threads if thread.tid == tid), None)
 
 
 def _opposite(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -19,7 +62,7 @@ def _opposite(scene: Scene) -> Iterator[Sighting | Gap]:
         taking = [thread for thread in one.look.threads if waits.acquires_lock(thread)]
         if len({_futex(thread) for thread in taking}) < 2:
             continue
-        yield from (Sighting(_thread(thread), (one.pid,), str(thread.tid)) for thread in taking[:QUOTED])
+        yield from (Sighting(_stack(thread), (one.pid,), f"t{thread.tid}") for thread in taking[:QUOTED])
     yield from unseen_stacks(scene)
 
 
@@ -27,22 +70,31 @@ def _futex(thread: ThreadLook) -> str:
     return quotes.call(thread).partition(",")[0]
 
 
-def _thread(thread: ThreadLook) -> str:
+def _stack(thread: ThreadLook) -> str:
     stack = () if isinstance(thread.stack, Gap) else frames.telling(thread.stack)
     return quotes.chain(quotes.thread(thread), stack[:4])
 
 
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     pids = tuple(dict.fromkeys(pid for one in seen for pid in one.pids))
-    return f"{len(seen)} threads of {scene.names.all(pids)} wait for each other's locks"
+    if len(pids) > 1:
+        return f"{scene.names.all(pids)} wait for each other"
+    count = len({one.what for one in seen if one.pids == seen[0].pids})
+    if count == 1:
+        return "a thread of {who} waits for a lock that it holds itself"
+    return f"{count} threads of {{who}} wait for each other's locks"
 
 
 CAUSE = Cause(
     id="deadlock",
     nature=Nature.HELD,
     title=_title,
-    clues=(supports("Do threads of one process each take another Python lock?", _opposite),),
-    advice=Advice(repair=("Take the locks in the same order in every thread, or take them with a timeout.",)),
+    clues=(
+        decides("Do locks name threads that wait for each other in a circle, unmoved?", _of_locks),
+        supports("Do threads or processes wait for each other in a circle?", _of_anything),
+        supports("Do threads of one process each take another Python lock?", _opposite),
+    ),
+    advice=Advice(steps=("Take the locks in the same order in every thread, or take them with a timeout.",)),
     traps=("Threads that queue for one lock are no deadlock: see what its holder does.",),
     each=True,
 )

@@ -1,0 +1,189 @@
+"""The wait-for graph: the links of a scene with names, its cycles and its sinks. Pure."""
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+
+from firstlight.core.graph import Edge, Node, WaitGraph
+from firstlight.core.vocabulary import Role
+from firstlight.core.words import printable
+from firstlight.diagnose.clauses import doing
+from firstlight.diagnose.cycles import cycles
+from firstlight.diagnose.links import Link, Place, links, process
+from firstlight.diagnose.scene import Scene
+
+NODES_MAX = 400
+EDGES_MAX = 2000
+_LABEL_MAX = 120
+_KERNEL_LOCKS = {"mutex", "gil"}
+
+
+def wait_graph(scene: Scene, blamed: Collection[str] = (), notes: Mapping[int, str] | None = None) -> WaitGraph:
+    """Who waits for whom.
+
+    Args:
+        scene: a bundle that was read.
+        blamed: ids of the nodes that findings name as those that the others wait for.
+        notes: what each process does, by pid; worked out if it is not given.
+    """
+    found = links(scene)
+    circles = _circles_of(found)
+    sinks = _sinks(found, circles)
+    places = _places(scene, found)
+    kept = _kept(scene, places, found, [*blamed, *(id_ for one in circles for id_ in one), *sinks])
+    said = (
+        notes
+        if notes is not None
+        else {one.pid: doing(one, scene.names, scene.bare_locks) for one in scene.standings}
+    )
+    edges = [link for link in found if link.source.id in kept and link.target.id in kept][:EDGES_MAX]
+    return WaitGraph(
+        nodes=tuple(_node(scene, places[id_], said, blamed=id_ in blamed) for id_ in kept),
+        edges=tuple(
+            Edge(
+                source=link.source.id, target=link.target.id, kind=link.kind, label=printable(link.label, _LABEL_MAX)
+            )
+            for link in edges
+        ),
+        cycles=tuple(one for one in circles if set(one) <= set(kept)),
+        sinks=tuple(one for one in sinks if one in kept),
+    )
+
+
+def circles_of_locks(scene: Scene) -> tuple[tuple[Link, ...], ...]:
+    """Cycles of threads that hold what the next one wants, told by the locks themselves: mutexes and the GIL."""
+    return circles(scene, _KERNEL_LOCKS)
+
+
+def circles(scene: Scene, kinds: Collection[str] = ()) -> tuple[tuple[Link, ...], ...]:
+    """Cycles of firm waits, as their links in order; only of some `kinds` of edge if they are given."""
+    firm = [link for link in links(scene) if link.firm and (not kinds or link.kind in kinds)]
+    by_ends = {(link.source.id, link.target.id): link for link in firm}
+    return tuple(
+        tuple(by_ends[one, other] for one, other in zip(ids, (*ids[1:], ids[0]), strict=True))
+        for ids in cycles(_after(firm))
+    )
+
+
+def waited_on(scene: Scene) -> dict[int, int]:
+    """For every process that somebody waits for, how many wait for it, through others too."""
+    before = _before(links(scene))
+    ids = {one.pid: process(one.pid).id for one in scene.standings}
+    return {pid: len(_reach(id_, before)) for pid, id_ in ids.items() if id_ in before}
+
+
+def waiters(scene: Scene, others: Collection[int]) -> set[int]:
+    """The processes that wait for another one of `others`, be it through a lock or a meeting."""
+    found = links(scene)
+    after = _after(found)
+    pids = {end.id: end.pid for link in found for end in (link.source, link.target)}
+    reached = {one.pid: _reach(process(one.pid).id, after) for one in scene.standings if process(one.pid).id in after}
+    return {pid for pid, ids in reached.items() if any(pids[id_] in others and pids[id_] != pid for id_ in ids)}
+
+
+def to_blame(scene: Scene, pids: Collection[int], accused: Collection[int]) -> set[str]:
+    """The nodes that a finding about `pids` names as those that others wait for: the `accused`, or whom of the finding
+    they wait for themselves, or a file, lock or device."""
+    found = links(scene)
+    blamed: set[str] = set()
+    for pid in accused:
+        ahead = [link.target for link in found if link.source.id == process(pid).id and link.kind != "collective"]
+        ends = {end.id for end in ahead if end.pid != pid and (end.pid in pids or not end.pid)}
+        around = {
+            id_ for one in _circles_of(found) if any(id_.partition("t")[0] == f"p{pid}" for id_ in one) for id_ in one
+        }
+        blamed |= around or ends or {process(pid).id}
+    return blamed
+
+
+@lru_cache(maxsize=1)
+def _circles_of(found: tuple[Link, ...]) -> tuple[tuple[str, ...], ...]:
+    return cycles(_after(link for link in found if link.firm))
+
+
+def _after(found: Iterable[Link]) -> dict[str, list[str]]:
+    after: dict[str, list[str]] = defaultdict(list)
+    for link in found:
+        after[link.source.id].append(link.target.id)
+    return dict(after)
+
+
+def _before(found: Iterable[Link]) -> dict[str, list[str]]:
+    before: dict[str, list[str]] = defaultdict(list)
+    for link in found:
+        before[link.target.id].append(link.source.id)
+    return dict(before)
+
+
+def _reach(start: str, after: Mapping[str, list[str]]) -> set[str]:
+    """Everything that is reached from `start`, itself left out."""
+    reached = {start}
+    waiting = deque([start])
+    while waiting:
+        for other in after.get(waiting.popleft(), ()):
+            if other not in reached:
+                reached.add(other)
+                waiting.append(other)
+    return reached - {start}
+
+
+def _sinks(found: tuple[Link, ...], circles: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    before = _before(found)
+    waiting = {link.source.id for link in found}
+    in_circles = {id_ for one in circles for id_ in one}
+    ends = [id_ for id_ in before if id_ not in waiting and id_ not in in_circles]
+    counted = {id_: len(_reach(id_, before)) for id_ in ends}
+    return tuple(sorted(ends, key=lambda id_: -counted[id_]))
+
+
+def _places(scene: Scene, found: tuple[Link, ...]) -> dict[str, Place]:
+    """Every node by its id: the processes of the look, those that are missed, and whoever a link names."""
+    places = [process(one.pid) for one in scene.standings]
+    places += [process(gone.id.pid) for gone in scene.deaths]
+    places += [end for link in found for end in (link.source, link.target)]
+    places += [process(end.pid) for end in places if end.kind == "thread"]
+    return {place.id: place for place in places}
+
+
+def _kept(
+    scene: Scene, places: Mapping[str, Place], found: tuple[Link, ...], first: Iterable[str]
+) -> dict[str, None]:
+    """The ids to show, in a stable order: those that tell most if there are too many, and no helpers on their own."""
+    degree: dict[str, int] = defaultdict(int)
+    for link in found:
+        degree[link.source.id] += 1
+        degree[link.target.id] += 1
+    telling = {id_: -1 for id_ in first if id_ in places}
+    gone = {process(one.id.pid).id for one in scene.deaths}
+    for id_, place in places.items():
+        one = scene.standing(place.pid) if place.kind == "process" else None
+        idle = one is not None and one.look.process.role in {Role.HELPER, Role.COMPILER}
+        if degree[id_] or id_ in gone or not idle:
+            telling.setdefault(id_, 0 if id_ in gone else 1 if degree[id_] else 2)
+    chosen = set(sorted(telling, key=lambda id_: (telling[id_], -degree[id_]))[:NODES_MAX])
+    return dict.fromkeys(id_ for id_ in places if id_ in chosen)
+
+
+def _node(scene: Scene, place: Place, notes: Mapping[int, str], *, blamed: bool) -> Node:
+    one = scene.standing(place.pid)
+    return Node(
+        id=place.id,
+        kind=place.kind,
+        label=printable(label(scene, place), _LABEL_MAX),
+        note=printable(notes.get(place.pid, ""), _LABEL_MAX) if place.kind == "process" else "",
+        pid=place.pid,
+        rank=one.rank if one else -1,
+        blamed=blamed,
+        gone=place.kind == "process" and place.pid in scene.gone,
+    )
+
+
+def label(scene: Scene, place: Place) -> str:
+    """What people read of a node."""
+    if place.kind == "process":
+        return scene.name(place.pid)
+    if place.kind != "thread":
+        return place.label
+    one = scene.standing(place.pid)
+    name = next((thread.name for thread in one.look.threads if thread.tid == place.tid), "") if one else ""
+    return f"thread {place.tid} ({printable(name, 40)}) of {scene.name(place.pid)}"
