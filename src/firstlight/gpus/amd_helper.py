@@ -18,6 +18,7 @@ Say = Callable[[dict[str, Any]], None]
 NOT_SUPPORTED = 3
 """As `nvidia_helper` numbers it; amdsmi's own numbers differ from release to release."""
 UNKNOWN = 999
+NO_NUMBERS = (2**16 - 1, 2**32 - 1, 2**64 - 1)
 WATT_MAX = 100_000
 """Some releases tell the power limit in microwatts, others in watts. No card draws 100 kW."""
 
@@ -62,10 +63,8 @@ class _Card:
         self._say({"asking": call, "gpu": self._index})
         try:
             return getattr(self._smi, call)(self._handle, *words)
-        except AttributeError:
-            return {"refused": f"this amdsmi has no {call}", "code": NOT_SUPPORTED}
-        except self._smi.AmdSmiException as error:
-            words_of_it = " ".join(str(error).split())
+        except Exception as error:  # noqa: BLE001 - beside its own errors it stumbles over what it does not expect
+            words_of_it = " ".join(str(error).split()) or repr(error)
             return {"refused": words_of_it, "code": NOT_SUPPORTED if "NOT_SUPPORTED" in words_of_it else UNKNOWN}
 
     def told(self, handles: list[Any]) -> dict[str, Any]:
@@ -95,7 +94,7 @@ class _Card:
         found = self.ask("amdsmi_get_gpu_process_list")
         if _refused(found):
             return found
-        return [[one["pid"], one["memory_usage"]["vram_mem"]] for one in found]
+        return [[one["pid"], _number(one["memory_usage"]["vram_mem"])] for one in found]
 
     def _peer(self, other: Any) -> Any:
         accessible = self.ask("amdsmi_is_P2P_accessible", other)
@@ -107,11 +106,15 @@ def _refused(answer: Any) -> bool:
 
 
 def _part(answer: Any, name: str) -> Any:
-    """A member of an answer; amdsmi says "N/A" for one that the card does not have."""
+    """A member of an answer; for one that the card does not have amdsmi says "N/A", or the greatest number there is."""
     if _refused(answer):
         return answer
     value = answer.get(name, "N/A")
-    return {"refused": "N/A", "code": NOT_SUPPORTED} if value == "N/A" else value
+    return {"refused": "N/A", "code": NOT_SUPPORTED} if value == "N/A" or value in NO_NUMBERS else value
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and value not in NO_NUMBERS else None
 
 
 def _first(answer: Any, *names: str) -> Any:

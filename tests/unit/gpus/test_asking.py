@@ -250,10 +250,14 @@ def test_an_amd_gpu_that_tells_little_has_gaps(driver: Driver) -> None:
     card = amd(
         amdsmi_get_gpu_activity={"gfx_activity": "N/A", "umc_activity": "N/A"},
         amdsmi_get_power_info=power,
+        amdsmi_get_clock_info={"clk": 2**32 - 1},
         amdsmi_get_gpu_process_list=refuses(3),
+        amdsmi_get_gpu_device_bdf=MISMATCHES,
     )
     (gpu,) = gpus(driver.asked([card], whose="amd"))
-    assert gap(gpu.utilisation).reason == gap(gpu.processes).reason == GapReason.NOT_SUPPORTED
+    for value in (gpu.utilisation, gpu.processes, gpu.sm_clock_mhz):
+        assert gap(value).reason == GapReason.NOT_SUPPORTED
+    assert gpu.pci == ""
     assert (gpu.power_w, gpu.power_limit_w) == (90.0, 300.0)
 
 
