@@ -1,14 +1,13 @@
-"""The table of kernel locks, and lock files that are in no table."""
+"""The table of kernel locks, who holds what, and who tries again and again."""
 
-import os
-from pathlib import Path
+import pytest
+from tests.unit.evidence.conftest import Eyes, Programs
 
-from tests.unit.evidence.conftest import Programs
-
-from firstlight.clock import Deadline, SystemClock
-from firstlight.evidence.locks import KernelLock, bare_lock_files, build_folders, extension_folders, parse_locks
-
-CLOCK = SystemClock()
+from firstlight.core.look import Frame, Lock, OpenFile, ProcessLook, ThreadLook
+from firstlight.core.process import Process, ProcessId, ProcessSample
+from firstlight.evidence.inodes import descriptors
+from firstlight.evidence.locks import KernelLock, kernel_locks, parse_locks, with_pollers
+from firstlight.evidence.mounts import filesystem_at, mounts_of
 
 TABLE = """\
 1: FLOCK  ADVISORY  WRITE 101 00:2a:5678 0 EOF
@@ -37,55 +36,119 @@ def test_an_arrow_without_a_space_is_a_waiter_too() -> None:
     assert parse_locks("1: ->FLOCK ADVISORY WRITE 102 00:2a:5678 0 EOF")[0].waits
 
 
-def test_extensions_are_built_where_the_environment_says() -> None:
-    assert extension_folders({"TORCH_EXTENSIONS_DIR": "/x", "HOME": "/home/me"}) == [Path("/x")]
-    assert extension_folders({"XDG_CACHE_HOME": "/c"}) == [Path("/c/torch_extensions")]
-    assert extension_folders({"HOME": "/home/me"}) == [Path("/home/me/.cache/torch_extensions")]
+HOLDS = """
+    import fcntl, sys, time
+    file = open(sys.argv[1], "w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+WAITS = """
+    import fcntl, sys
+    file = open(sys.argv[1], "w")
+    print("ready", flush=True)
+    fcntl.flock(file, fcntl.LOCK_EX)
+"""
 
 
-def test_folders_of_the_command_line_are_looked_at_too(programs: Programs) -> None:
-    text = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
-    process = programs.python(text, f"--folder={programs.folder}")
-    assert programs.folder / "torch_extensions" in build_folders([process.id.pid])
+def locks_of(*processes: Process) -> tuple[Lock, ...]:
+    return kernel_locks({one.id.pid: descriptors(one.id.pid) for one in processes})
 
 
-def within(seconds: float = 20) -> Deadline:
-    return Deadline(CLOCK, seconds, "lock files")
-
-
-def test_a_lock_file_with_nobody_beside_it_has_no_holder(tmp_path: Path) -> None:
-    folder = tmp_path / "py311_cpu" / "fused_rotary"
-    folder.mkdir(parents=True)
-    (folder / "lock").touch()
-    (folder / "other").touch()
-    os.utime(folder / "lock", (0, CLOCK.wall() - 300))
-    (found,) = bare_lock_files([tmp_path], CLOCK, within())
-    assert (found.kind, found.path, found.holder) == ("file", str(folder / "lock"), 0)
-    assert 299 < found.age_s < 360
-
-
-def test_whoever_works_in_the_folder_is_taken_for_the_builder(tmp_path: Path, programs: Programs) -> None:
-    (tmp_path / "lock").touch()
-    text = "import os, sys, time\nos.chdir(sys.argv[1])\nprint('ready', flush=True)\ntime.sleep(600)"
-    builder = programs.python(text, str(tmp_path))
-    (found,) = bare_lock_files([tmp_path], CLOCK, within())
-    assert found.holder == builder.id.pid
+def test_holder_waiter_path_and_file_system_of_a_lock_are_told(programs: Programs, eyes: Eyes) -> None:
+    path = programs.folder / "cache.lock"
+    holder, waiter = programs.python(HOLDS, str(path)), programs.python(WAITS, str(path))
+    eyes.until_in("flock", waiter)
+    (found,) = locks_of(waiter)
+    assert (found.kind, found.path) == ("flock", str(path))
+    assert (found.holder, found.waiters) == (holder.id.pid, (waiter.id.pid,))
     assert found.holder_name.startswith("python")
+    assert found.filesystem == filesystem_at(str(path), mounts_of("self"))
 
 
-def test_a_lock_file_too_deep_or_a_folder_that_is_missing_is_not_found(tmp_path: Path) -> None:
-    deep = tmp_path / "a" / "b" / "c" / "d" / "e" / "f"
-    deep.mkdir(parents=True)
-    (deep / "lock").touch()
-    assert bare_lock_files([tmp_path, tmp_path / "missing"], CLOCK, within()) == ()
+def test_a_lock_in_the_servers_cache_that_a_stranger_holds_is_told(
+    programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = programs.folder / "hub"
+    (hub / ".locks").mkdir(parents=True)
+    inside, outside = hub / ".locks" / "model.lock", programs.folder / "elsewhere.lock"
+    holders = [programs.python(HOLDS, str(path)) for path in (inside, outside)]
+    monkeypatch.setenv("HF_HUB_CACHE", str(hub))
+    monkeypatch.setenv("TMPDIR", str(hub / "tmp"))
+    server = programs.python("import time\nprint('ready', flush=True)\ntime.sleep(600)")
+    found = [(one.path, one.holder, one.waiters) for one in locks_of(server)]
+    assert (str(inside), holders[0].id.pid, ()) in found
+    assert str(outside) not in [path for path, _, _ in found]
 
 
-def test_a_huge_folder_is_not_read_to_its_end(tmp_path: Path) -> None:
-    for number in range(60):
-        folder = tmp_path / f"{number:03}"
-        folder.mkdir()
-        for file in range(100):
-            (folder / f"{file}").touch()
-    (tmp_path / "zzz").mkdir()
-    (tmp_path / "zzz" / "lock").touch()
-    assert len(bare_lock_files([tmp_path], CLOCK, within())) <= 1
+POLLS = """
+    import sys
+    {imports}
+    print("ready", flush=True)
+    {acquires}
+"""
+
+
+def test_whoever_tries_again_and_again_waits_for_the_holder(programs: Programs, eyes: Eyes) -> None:
+    pytest.importorskip("filelock")
+    path = programs.folder / "model.lock"
+    holder = programs.python(HOLDS, str(path))
+    text = POLLS.format(imports="import filelock", acquires="filelock.FileLock(sys.argv[1]).acquire()")
+    poller = programs.python(text, str(path))
+    seen = eyes.until_in("clock_nanosleep", poller)
+    (found,) = with_pollers(locks_of(holder), [seen])
+    assert found.waiters == (poller.id.pid,)
+
+
+def look_of(pid: int, *files: str, code: str = "", opened: tuple[str, ...] = ()) -> ProcessLook:
+    """A process of which one thread sleeps with frames in these files."""
+    stack = tuple(Frame(function="acquire", file=file, line=1, code=code) for file in files)
+    id_ = ProcessId(pid=pid, started=1)
+    thread = ThreadLook(tid=pid, name="MainThread", state="S", cpu_s=0, wchan="", syscall="", stack=stack)
+    sample = ProcessSample(
+        id=id_,
+        state="S",
+        cpu_s=0,
+        threads=1,
+        major_faults=0,
+        memory_bytes=0,
+        shared_bytes=0,
+        read_bytes=0,
+        write_bytes=0,
+        disk_read_bytes=0,
+    )
+    return ProcessLook(
+        process=Process(id=id_, ppid=1, name="python", cmdline=("python",)),
+        sample=sample,
+        threads=(thread,),
+        files=tuple(OpenFile(fd=9, kind="file", target=path) for path in opened),
+    )
+
+
+FILELOCK = "/venv/filelock/_api.py"
+HUB = Lock(kind="flock", path="/cache/hub/.locks/models--a/b.lock", holder=7)
+JIT = Lock(kind="flock", path="/home/me/.cache/flashinfer/0.6/tmp/x.lock", holder=8)
+LOG = Lock(kind="flock", path="/var/log/server.log", holder=9)
+
+
+@pytest.mark.parametrize(
+    ("look", "awaited"),
+    [
+        (look_of(5, FILELOCK, "/venv/huggingface_hub/file_download.py"), HUB),
+        (look_of(5, FILELOCK, "/venv/flashinfer/jit/core.py"), JIT),
+        (look_of(5, FILELOCK, "/srv/own.py", opened=(JIT.path,)), JIT),
+        (look_of(5, "/srv/own.py", code="fcntl.flock(fd, LOCK_EX | LOCK_NB)", opened=(HUB.path,)), HUB),
+        (look_of(5, FILELOCK, "/srv/own.py"), None),  # it could be either
+        (look_of(5, "/srv/own.py", opened=(HUB.path,)), None),  # an open file alone is no wait
+        (look_of(7, FILELOCK, "/venv/huggingface_hub/file_download.py"), None),  # it holds that one itself
+        (look_of(5, FILELOCK, "/venv/triton/runtime/cache.py"), None),
+    ],
+)
+def test_a_poller_waits_for_the_one_lock_that_fits_and_else_for_none(look: ProcessLook, awaited: Lock | None) -> None:
+    found = with_pollers((HUB, JIT, LOG), [look])
+    assert [one.path for one in found if one.waiters] == ([awaited.path] if awaited else [])
+
+
+def test_with_one_lock_held_a_poller_of_unknown_topic_waits_for_it() -> None:
+    (found, _) = with_pollers((HUB, LOG), [look_of(5, FILELOCK, "/srv/own.py")])
+    assert found.waiters == (5,)
