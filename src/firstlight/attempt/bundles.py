@@ -1,6 +1,7 @@
 """Everything that was seen, put into a bundle. Records in, a record out; only the environment is asked for here."""
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from firstlight import __version__, evidence
@@ -41,7 +42,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         watchers=tuple(sorted(watch.target.own_pids)),
         motion=watch.judgement.motion,
         started=watch.started_wall,
-        **_launch(watch.command, None if watch.attached else dict(os.environ)),
+        **_launch(watch.command, watch.target.environ),
     )
 
 
@@ -50,7 +51,7 @@ def bundle_at_once(
     log: LogListener,
     looks: TwoLooks,
     host: Host,
-    environ: dict[str, str],
+    environ: Mapping[str, str],
     *,
     gaps: tuple[Gap, ...],
     watchers: tuple[int, ...],
@@ -90,15 +91,15 @@ def bundle_before(command: ServerCommand, host: Host, look: Look) -> Bundle:
         host=host,
         looks=(look,),
         watchers=(os.getpid(),),
-        **_launch(command, dict(os.environ)),
+        **_launch(command, os.environ),
     )
 
 
-def _launch(command: ServerCommand, environ: dict[str, str] | None) -> dict[str, Any]:
-    """What a command line says, redacted. `environ` is what the server inherits; None if it was started elsewhere."""
+def _launch(command: ServerCommand, environ: Mapping[str, str]) -> dict[str, Any]:
+    """What a command line says, redacted, and the environment that it runs in."""
     return {
         "command": redact.command(command.argv),
-        "environment": tuple(redact.environ({**(environ or {}), **dict(command.env)}).items()),
+        "environment": tuple(redact.environ({**environ, **dict(command.env)}).items()),
         "options": typed_options(command),
         "ranks": command.ranks,
         "nodes": command.nodes,

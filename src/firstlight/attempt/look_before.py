@@ -20,5 +20,7 @@ def look_before(command: ServerCommand, clock: Clock, *, say: Callable[[str], No
     say("looking at the machine")
     host = evidence.host(clock, environ=environ, model=command.model)
     say("looking at what is there already")
-    look = evidence.look_around(clock, environ=environ, words=command.argv, port=command.port, deadline_s=DEADLINE_S)
+    look = evidence.look_around(
+        clock=clock, environ=environ, words=command.argv, port=command.port, deadline_s=DEADLINE_S
+    )
     return bundle_before(command, host, look)

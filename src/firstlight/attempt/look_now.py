@@ -6,7 +6,7 @@ from contextlib import closing
 
 from firstlight import evidence
 from firstlight.attempt.bundles import bundle_at_once
-from firstlight.attempt.looking import two_looks
+from firstlight.attempt.looking import Looker
 from firstlight.clock import Clock
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle
@@ -14,7 +14,7 @@ from firstlight.core.process import Process
 from firstlight.core.server import ServerCommand
 from firstlight.engines import profile_for
 from firstlight.errors import CannotLook
-from firstlight.supervise.attached import Attached, command_of
+from firstlight.supervise.attached import Attached
 from firstlight.supervise.log.listen import LogListener
 from firstlight.supervise.log.phases import PhaseTracker
 from firstlight.supervise.processes.tree import ProcessTree
@@ -29,14 +29,15 @@ def look_now(target: Attached, command: ServerCommand, clock: Clock, *, apart_s:
     Raises:
         CannotLook: the server ended before it could be looked at.
     """
-    _, environ = command_of(target.root.pid)
+    environ = target.environ
     redact.remember((command.api_key, *redact.secrets_of(command.argv, (*command.env, *environ.items()))))
     profile = profile_for(command)
     with closing(ProcessTree(target.root, clock, reapers=target.reapers, identify=profile.identify)) as tree:
         say("reading its log")
         log = LogListener(target.followers, PhaseTracker(profile, clock.wall()), lambda _: True, clock, Stamps(clock))
         log.catch_up()
-        looks = two_looks(lambda: _processes(tree), clock, port=command.port, apart_s=apart_s, say=say)
+        looker = Looker(lambda: _processes(tree), environ, target.started, clock)
+        looks = looker.twice(command.port, apart_s=apart_s, say=say)
         if not any(look.processes for look in (looks.first, looks.second)):
             raise CannotLook(f"process {target.root.pid} ended before it could be looked at")
         say("looking at the machine")

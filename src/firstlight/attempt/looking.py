@@ -1,7 +1,8 @@
 """Two looks some seconds apart, in the background: "slow or stuck" is a difference, not a snapshot."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from firstlight import evidence
 from firstlight.clock import Clock
@@ -30,9 +31,9 @@ class TwoLooks:
 class Looking:
     """At most one pair of looks at a time."""
 
-    def __init__(self, processes: Callable[[], Sequence[Process]], clock: Clock, *, apart_s: float) -> None:
-        self._processes = processes
-        self._clock = clock
+    def __init__(self, looker: "Looker", *, apart_s: float) -> None:
+        self._looker = looker
+        self._clock = looker.clock
         self._apart_s = apart_s
         self.failure: Gap | None = None
         self._running: Background[TwoLooks] | None = None
@@ -62,30 +63,47 @@ class Looking:
         return result
 
     def _look_twice(self, why: str, port: int) -> TwoLooks:
-        return two_looks(self._processes, self._clock, port=port, apart_s=self._apart_s, why=why)
+        return self._looker.twice(port, apart_s=self._apart_s, why=why)
 
 
-def two_looks(
-    processes: Callable[[], Sequence[Process]],
-    clock: Clock,
-    *,
-    port: int,
-    apart_s: float,
-    why: str = "",
-    say: Callable[[str], None] = lambda words: None,
-) -> TwoLooks:
-    """Look, wait until `apart_s` seconds have passed since, and look again, the second time at everything.
+@dataclass(frozen=True)
+class Looker:
+    """How to look at one server: who its processes are now, its environment, when it was started (wall time), and
+    the folder of dumps where it was started to be asked for its stacks."""
 
-    What seldom changes (limits, libraries, native stacks …) is looked at once. `say` is told what is being done.
-    """
-    began = clock.monotonic()
-    say("looking at its processes")
-    first = evidence.look(processes(), clock=clock, port=port, deadline_s=LOOK_DEADLINE_S)
-    say("waiting to see what moves")
-    clock.sleep(max(0.0, apart_s - (clock.monotonic() - began)))
-    say("looking again, deeper")
-    second = evidence.look(processes(), clock=clock, port=port, deadline_s=LOOK_DEADLINE_S, deep=True)
-    return TwoLooks(why, first, second, compare(first, second), clock.monotonic() - began)
+    processes: Callable[[], Sequence[Process]]
+    environ: Mapping[str, str]
+    started: float
+    clock: Clock
+    dumps: Path | None = None
+
+    def twice(
+        self, port: int, *, apart_s: float, why: str = "", say: Callable[[str], None] = lambda words: None
+    ) -> TwoLooks:
+        """Look, wait until `apart_s` seconds have passed since, and look again, the second time at everything.
+
+        What seldom changes (limits, libraries, native stacks …) is looked at once. `say` is told what is being done.
+        """
+        began = self.clock.monotonic()
+        say("looking at its processes")
+        first = self._look(port, deep=False)
+        say("waiting to see what moves")
+        self.clock.sleep(max(0.0, apart_s - (self.clock.monotonic() - began)))
+        say("looking again, deeper")
+        second = self._look(port, deep=True)
+        return TwoLooks(why, first, second, compare(first, second), self.clock.monotonic() - began)
+
+    def _look(self, port: int, *, deep: bool) -> Look:
+        return evidence.look(
+            self.processes(),
+            clock=self.clock,
+            port=port,
+            deadline_s=LOOK_DEADLINE_S,
+            deep=deep,
+            environ=self.environ,
+            started=self.started,
+            dumps=self.dumps,
+        )
 
 
 def confirmation(difference: Difference) -> Confirmation:

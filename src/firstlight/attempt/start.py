@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 
+from firstlight import evidence
 from firstlight.attempt.before import first_state, not_started, port_taken
 from firstlight.attempt.follow import Attempt, Ending
 from firstlight.attempt.scene import Scene
@@ -38,7 +39,14 @@ def start(command: ServerCommand, scene: Scene) -> Report:
     shm = ShmWatch(scene.clock)
     StateFile(folder).write(first_state(command, folder, scene.clock))
     try:
-        server = launch(command, folder.path, scene.clock, run=folder.id, grace_s=scene.options.grace_s)
+        server = launch(
+            command,
+            folder.path,
+            scene.clock,
+            run=folder.id,
+            grace_s=scene.options.grace_s,
+            environ={**os.environ, **evidence.asking_by_signal(folder.dumps)},
+        )
     except (CommandNotFound, LaunchFailed) as error:
         return not_started(command, folder, scene, error)
     with closing(shm), closing(server):

@@ -1,7 +1,8 @@
 """Look, gently: everything that can be seen of a server's processes from outside, with a deadline on every glance."""
 
+from firstlight.evidence.dumps import asking_by_signal
 from firstlight.evidence.host import host
 from firstlight.evidence.logs import tails
-from firstlight.evidence.look import look
+from firstlight.evidence.look import look, look_around
 
-__all__ = ["host", "look", "tails"]
+__all__ = ["asking_by_signal", "host", "look", "look_around", "tails"]

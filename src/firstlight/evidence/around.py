@@ -9,8 +9,13 @@ from typing import Any
 
 from firstlight import gpus
 from firstlight.clock import Clock, Deadline
+from firstlight.core.collective import CollectiveCall, Communicator
+from firstlight.core.gap import Gap
 from firstlight.core.look import ProcessLook
-from firstlight.evidence import folders
+from firstlight.evidence import collectives, folders
+from firstlight.evidence.kernel_log import kernel_log
+from firstlight.evidence.leftovers import leftovers
+from firstlight.evidence.pressure import pressure
 from firstlight.evidence.semaphores import semaphores
 from firstlight.evidence.workers import Probe
 
@@ -24,20 +29,64 @@ class Around:
     def __init__(self, pids: Sequence[int], clock: Clock, stage: Deadline, *, since: float, deep: bool) -> None:
         self._pids = pids
         self._clock = clock
+        self._since = since
         self._deep = deep
         within = Deadline(clock, stage.left * SHARE, "a probe of the machine")
-        self._under_way: dict[str, Probe[Any]] = {"gpus": Probe("GPUs", partial(gpus.look, within, clock))}
+        self._under_way: dict[str, Probe[Any]] = {
+            "gpus": Probe("GPUs", partial(gpus.look, within, clock)),
+            "pressure": Probe("pressure", pressure),
+        }
+        if deep:
+            self._under_way["kernel_log"] = Probe("kernel log", partial(kernel_log, since, clock, within))
+            self._under_way["leftovers"] = Probe("leftovers", partial(leftovers, pids, clock, within))
 
     def told(self, processes: Sequence[ProcessLook], environ: Mapping[str, str], stage: Deadline) -> dict[str, Any]:
         """The fields of `Look` that speak of the machine. `environ` is the server's."""
         within = Deadline(self._clock, stage.left * SHARE, "a probe of the machine")
         words = [word for one in processes for word in one.process.cmdline]
         uses = folders.used_by(environ, words, _paths(processes))
-        self._under_way["folders"] = Probe("folders", partial(folders.folders, uses, within))
+        later: dict[str, Probe[Any]] = {"folders": Probe("folders", partial(folders.folders, uses, within))}
         if self._deep:
-            self._under_way["semaphores"] = Probe("semaphores", partial(semaphores, self._pids, processes, within))
-        return {name: probe.result(stage) for name, probe in self._under_way.items()}
+            records = partial(_flight_records, environ, self._since, within)
+            later["semaphores"] = Probe("semaphores", partial(semaphores, self._pids, processes, within))
+            later["collectives"] = Probe("flight records", records)
+            later["communicators"] = Probe("communicators", partial(_communicators, environ, processes, within))
+        found = {name: probe.result(stage) for name, probe in (self._under_way | later).items()}
+        return _with_xids({name: value for name, value in found.items() if _fits(name, value)})
 
 
 def _paths(processes: Sequence[ProcessLook]) -> Iterator[str]:
     return (file.target for one in processes for file in one.files if file.kind == "file")
+
+
+def _fits(name: str, value: object) -> bool:
+    """Records with gaps in their own fields, and lists without one of their own, keep their defaults."""
+    return not (isinstance(value, Gap) and name in {"pressure", "folders"})
+
+
+def _with_xids(found: dict[str, Any]) -> dict[str, Any]:
+    cards, lines = found.get("gpus"), found.get("kernel_log")
+    if isinstance(cards, tuple) and isinstance(lines, tuple):
+        found["gpus"] = gpus.with_xids(cards, lines)
+    return found
+
+
+def _flight_records(environ: Mapping[str, str], since: float, deadline: Deadline) -> tuple[CollectiveCall, ...] | Gap:
+    """What torch has written of collectives since the server was started."""
+    return collectives.flight_records(collectives.flight_folders(environ), deadline, since)
+
+
+def _communicators(
+    environ: Mapping[str, str], processes: Sequence[ProcessLook], deadline: Deadline
+) -> tuple[Communicator, ...] | Gap:
+    """Asked of NCCL only where one is loaded, and of none that is known to suffer from the question."""
+    versions = _nccl_versions(processes)
+    address = collectives.ras_address(environ)
+    if not versions or address is None or not collectives.is_safe_to_ask(versions):
+        return ()
+    return collectives.communicators(*address, deadline)
+
+
+def _nccl_versions(processes: Sequence[ProcessLook]) -> set[str]:
+    mapped = (one.facts.libraries for one in processes if not isinstance(one.facts.libraries, Gap))
+    return {library.version for libraries in mapped for library in libraries if library.kind == "nccl"}

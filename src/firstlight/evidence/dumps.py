@@ -23,6 +23,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import Frame
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
+from firstlight.evidence.host import may_ptrace
 from firstlight.evidence.python_stacks import FRAMES_MAX, WHAT, PythonThread
 
 INJECTED = Path(__file__).parent / "injected"
@@ -32,6 +33,8 @@ THREADS_MAX = 512
 STILL_S = 0.1
 """A dump that has not grown for so long is whole: faulthandler writes it in one go."""
 _POLL_S = 0.01
+_REFUSES = ("none", "own descendants only")
+"""How `may_ptrace` begins where py-spy, a child of firstlight's, may not read a server."""
 _CAUGHT = 1 << (signal.SIGUSR2 - 1)
 
 
@@ -46,6 +49,16 @@ def injection(folder: Path, environ: Mapping[str, str] = os.environ) -> dict[str
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = environ.get("PYTHONPATH", "")
     return {"PYTHONPATH": f"{INJECTED}:{path}" if path else str(INJECTED), VARIABLE: str(folder.absolute())}
+
+
+def asking_by_signal(folder: Path) -> dict[str, str]:
+    """As `injection`, where this machine does not let firstlight read the stacks of a server that it starts; else, or
+    where `folder` cannot be made, nothing: the server then runs exactly as it would without firstlight."""
+    if not may_ptrace().startswith(_REFUSES):
+        return {}
+    with suppress(OSError):
+        return injection(folder)
+    return {}
 
 
 def dumped(identity: ProcessId, folder: Path, clock: Clock, deadline: Deadline) -> tuple[PythonThread, ...] | Gap:

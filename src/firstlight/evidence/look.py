@@ -4,8 +4,10 @@ Each probe runs in its own worker and is abandoned when late; what it would have
 ends soon after its deadline whatever the processes or the kernel do.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -13,20 +15,24 @@ import msgspec
 from firstlight.clock import Clock, Deadline
 from firstlight.core.facts import ProcessFacts
 from firstlight.core.gap import Gap
-from firstlight.core.look import Listener, Lock, Look, OpenFile, ProcessLook
+from firstlight.core.look import Listener, Lock, Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import Process
 from firstlight.evidence import files, inodes, listeners, locks, processes
 from firstlight.evidence.around import Around
 from firstlight.evidence.facts import facts_of
 from firstlight.evidence.files import World
+from firstlight.evidence.folders import used_by
 from firstlight.evidence.inodes import Descriptor
 from firstlight.evidence.kernel_stacks import with_kernel_stacks
+from firstlight.evidence.native_stacks import native_stacks
 from firstlight.evidence.stacks import Stacks, stacks_of, with_stacks
 from firstlight.evidence.surroundings import survey
 from firstlight.evidence.workers import Probe
 
 GENTLE_SHARE = 0.15
 """The part of the whole deadline that one gentle stage may use at most."""
+
+_LOCKED_FOLDERS = frozenset({"extensions", "compile_cache", "hub_cache"})
 
 _T = TypeVar("_T")
 
@@ -41,12 +47,14 @@ def look(
     deep: bool = False,
     started: float = 0.0,
     environ: Mapping[str, str] | None = None,
+    dumps: Path | None = None,
 ) -> Look:
     """Collect the evidence about `targets` now; `port` is the port that the server wants, 0 if that is not known.
 
     With `deep` also what seldom changes or costs more: limits, libraries, environment, native stacks, semaphores,
     collectives, leftovers, and the kernel's log since `started` (wall time). `environ` is the server's environment,
-    which tells where its caches are.
+    which tells where its caches are. `dumps` is the folder of `asking_by_signal`, if the server was started with it:
+    its interpreters are asked for their stacks where reading them is refused.
     """
     looking = _Looking(clock, deadline_s)
     at, monotonic = clock.wall(), clock.monotonic()
@@ -62,7 +70,7 @@ def look(
         work = {pid: partial(_open_files, seen[pid], kept.get(pid, []), world) for pid in seen}
         opened = looking.at_each("open files", work)
     found_locks = looking.at_all("locks", partial(_locks, held, clock, looking.stage(0.8)))
-    spied = stacks_of([one.process.id for one in seen.values()], clock, looking.whole) if stacks else {}
+    spied = stacks_of([one.process.id for one in seen.values()], clock, looking.whole, dumps) if stacks else {}
     finished = tuple(
         looking.finish(one, opened.get(pid, ()), spied.get(pid), known.get(pid)) for pid, one in seen.items()
     )
@@ -71,7 +79,7 @@ def look(
         at=at,
         took_s=clock.monotonic() - monotonic,
         monotonic=monotonic,
-        processes=finished,
+        processes=_with_native_stacks(finished, clock, looking.stage()) if deep and stacks else finished,
         listeners=world if isinstance(world, Gap) else _listeners(world, held, port),
         locks=found_locks,
         gaps=tuple(gap for gap in looking.gaps if gap.pid not in seen),
@@ -81,6 +89,43 @@ def look(
 
 def _facts(targets: Sequence[Process], seen: Mapping[int, ProcessLook]) -> "dict[int, partial[ProcessFacts]]":
     return {one.id.pid: partial(facts_of, one) for one in targets if one.id.pid in seen}
+
+
+def look_around(
+    *, clock: Clock, environ: Mapping[str, str], words: Sequence[str], port: int, deadline_s: float
+) -> Look:
+    """What a server with this environment and command line would find on the machine: a look without processes."""
+    looking = _Looking(clock, deadline_s)
+    at, monotonic = clock.wall(), clock.monotonic()
+    around = Around((), clock, looking.stage(), since=0.0, deep=True)
+    world = looking.at_all("sockets", partial(survey, {os.getpid(): []}, port, looking.stage(0.8)))
+    folders = [path for purpose, path in used_by(environ, words, ()) if purpose in _LOCKED_FOLDERS]
+    found_locks = looking.at_all("locks", partial(locks.bare_lock_files, folders, clock, looking.stage(0.8)))
+    told = around.told((), environ, looking.stage())
+    return Look(
+        at=at,
+        took_s=clock.monotonic() - monotonic,
+        monotonic=monotonic,
+        processes=(),
+        listeners=world if isinstance(world, Gap) else _listeners(world, {}, port),
+        locks=found_locks,
+        gaps=tuple(looking.gaps),
+        **told,
+    )
+
+
+def _with_native_stacks(looked: tuple[ProcessLook, ...], clock: Clock, deadline: Deadline) -> tuple[ProcessLook, ...]:
+    """The processes with the native stacks of their threads, where these can be had without a pause."""
+    stacks = native_stacks([one.process.id for one in looked], clock, deadline)
+
+    def completed(thread: ThreadLook, pid: int) -> ThreadLook:
+        seen = stacks[pid]
+        return msgspec.structs.replace(thread, native=seen if isinstance(seen, Gap) else seen.get(thread.tid, ()))
+
+    return tuple(
+        msgspec.structs.replace(one, threads=tuple(completed(thread, one.process.id.pid) for thread in one.threads))
+        for one in looked
+    )
 
 
 class _Looking:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import python_stacks
+from firstlight.evidence.dumps import dumped
 from firstlight.evidence.python_stacks import WHAT, PythonThread
 from firstlight.evidence.source import SourceLines
 from firstlight.evidence.workers import Probe
@@ -31,32 +32,57 @@ Stacks: TypeAlias = tuple[PythonThread, ...] | Gap
 _NOT_ASKED = Gap(what=WHAT, reason=GapReason.NOT_SUPPORTED, detail="this look was asked to leave the stacks out")
 
 
-def stacks_of(ids: Sequence[ProcessId], clock: Clock, deadline: Deadline) -> dict[int, Stacks]:
-    """Every process's Python threads by pid. Ends by the deadline; never raises."""
+def stacks_of(
+    ids: Sequence[ProcessId], clock: Clock, deadline: Deadline, dumps: Path | None = None
+) -> dict[int, Stacks]:
+    """Every process's Python threads by pid. Ends by the deadline; never raises.
+
+    A process that may not be read is asked for its stacks, by signal, where it was started with `dumps`.
+    """
     py_spy = python_stacks.find_py_spy()
-    if py_spy is None:
-        return {one.pid: _missing(one.pid) for one in ids}
     todo: queue.SimpleQueue[ProcessId] = queue.SimpleQueue()
     for one in ids:
         todo.put(one)
     found: dict[int, Stacks] = {}
-    workers = [Probe(WHAT, partial(_work, todo, found, py_spy, clock, deadline)) for _ in range(AT_ONCE)]
+    workers = [
+        Probe(WHAT, partial(_work, todo, found, _Ways(py_spy, dumps, clock), deadline)) for _ in range(AT_ONCE)
+    ]
     for worker in workers:
         worker.result(deadline)
     return {one.pid: found.get(one.pid, _late(one.pid, deadline)) for one in ids}
 
 
+class _Ways(NamedTuple):
+    """How stacks can be had: py-spy where it is there, the folder of dumps where the server can be asked."""
+
+    py_spy: Path | None
+    dumps: Path | None
+    clock: Clock
+
+
+_ASKED_AFTER = frozenset({GapReason.NO_PERMISSION, GapReason.NOT_INSTALLED})
+
+
 def _work(
     todo: "queue.SimpleQueue[ProcessId]",
     found: dict[int, Stacks],
-    py_spy: Path,
-    clock: Clock,
+    ways: _Ways,
     deadline: Deadline,
 ) -> None:
     with suppress(queue.Empty):
         while not deadline.passed:
             one = todo.get_nowait()
-            found[one.pid] = _stacks(one, py_spy, clock, min(python_stacks.ONE_DEADLINE_S, deadline.left))
+            within = Deadline(ways.clock, min(python_stacks.ONE_DEADLINE_S, deadline.left), WHAT)
+            found[one.pid] = _by_any_way(one, ways, within)
+
+
+def _by_any_way(one: ProcessId, ways: _Ways, within: Deadline) -> Stacks:
+    """By reading the process, else by asking it; if neither works, why it could not be read."""
+    seen = _stacks(one, ways.py_spy, ways.clock, within.left) if ways.py_spy else _missing(one.pid)
+    if not isinstance(seen, Gap) or ways.dumps is None or seen.reason not in _ASKED_AFTER:
+        return seen
+    told = dumped(one, ways.dumps, ways.clock, within)
+    return seen if isinstance(told, Gap) else told
 
 
 def _stacks(one: ProcessId, py_spy: Path, clock: Clock, seconds: float) -> Stacks:

@@ -2,7 +2,7 @@
 
 import os
 import stat as stat_module
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from firstlight import procfs
@@ -39,6 +39,8 @@ class Attached:
         if stat.state in "ZX":
             raise RunNotFound(f"process {pid} ({stat.comm}) has ended; only its parent has not noticed yet")
         self.root: ProcessId = stat.id
+        self.started = procfs.boot_wall_time() + stat.started / procfs.TICKS_PER_S
+        self.environ: Mapping[str, str] = command_of(pid)[1]
         self.reapers: tuple[int, ...] = ()
         self._followers, self.gaps = _logs_of(pid, clock)
 

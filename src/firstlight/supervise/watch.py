@@ -4,7 +4,7 @@ It never blocks: files are followed, /proc is sampled, HTTP questions run in thr
 decides what to do either; `attempt` reads its judgement and its events and acts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -55,6 +55,8 @@ class Target(Protocol):
 
     root: ProcessId
     gaps: list[Gap]
+    environ: Mapping[str, str]
+    """The environment that the server was started in; empty where it may not be seen."""
 
     @property
     def own_pids(self) -> tuple[int, ...]:

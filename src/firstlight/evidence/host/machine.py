@@ -51,7 +51,7 @@ def host(
         memory_bytes=memory.get("MemTotal", 0),
         shm_bytes=shm if isinstance(shm, Gap) else shm.f_blocks * shm.f_frsize,
         shm_used_bytes=shm if isinstance(shm, Gap) else (shm.f_blocks - shm.f_bfree) * shm.f_frsize,
-        may_ptrace=_may_ptrace(),
+        may_ptrace=may_ptrace(),
         cpu_arch=platform.machine(),
         memory_free_bytes=_amount(memory, "MemAvailable"),
         swap_bytes=_amount(memory, "SwapTotal"),
@@ -93,7 +93,7 @@ def _groups() -> str:
         return ""
 
 
-def _may_ptrace() -> str:
+def may_ptrace() -> str:
     capable = int(procfs.status(os.getpid()).get("CapEff", "0"), 16) >> _CAP_SYS_PTRACE & 1
     try:
         scope = int(_YAMA.read_text(encoding="ascii"))

@@ -74,7 +74,7 @@ def launch(
         raise no_process(error.errno or 0) from error
     finally:
         output.leave_writing_to_others()
-    server = Server(run, guard, output, clock=clock, grace_s=grace_s)
+    server = Server(run, guard, output, environ=env, clock=clock, grace_s=grace_s)
     try:
         server._start({**message, "grace_s": grace_s})
     except BaseException:
@@ -109,8 +109,18 @@ class Server:
     none be able to start, this object goes on keeping the log, and `stop` ends the tree itself.
     """
 
-    def __init__(self, run: str, guard: GuardProcess, output: Output, *, clock: Clock, grace_s: float) -> None:
+    def __init__(
+        self,
+        run: str,
+        guard: GuardProcess,
+        output: Output,
+        *,
+        environ: Mapping[str, str],
+        clock: Clock,
+        grace_s: float,
+    ) -> None:
         self.root = ProcessId(pid=0, started=0)
+        self.environ = environ
         self.stdout, self.stderr = output.paths
         self.gaps = list(output.gaps)
         self._run = run

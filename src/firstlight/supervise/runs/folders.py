@@ -84,6 +84,11 @@ class RunFolder:
         return self.path / "report.json"
 
     @property
+    def dumps(self) -> Path:
+        """Where the interpreters of a server that may not be read write their stacks when they are asked to."""
+        return self.path / "dumps"
+
+    @property
     def bundles(self) -> tuple[Path, ...]:
         """Every bundle of the run, in the order in which they were written."""
         named = ((_BUNDLE.fullmatch(path.name), path) for path in self.path.glob("bundle-*.json"))
