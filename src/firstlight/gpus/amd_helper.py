@@ -106,7 +106,7 @@ def _refused(answer: Any) -> bool:
 
 
 def _part(answer: Any, name: str) -> Any:
-    """A member of an answer; for one that the card does not have amdsmi says "N/A", or the greatest number there is."""
+    """A member of an answer. For one that the card does not have amdsmi says "N/A", or the greatest number."""
     if _refused(answer):
         return answer
     value = answer.get(name, "N/A")
