@@ -44,6 +44,13 @@ def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
     return paper.text()
 
 
+def findings(found: tuple[Finding, ...], *, width: int = 100, colour: bool = False) -> str:
+    """Findings alone, as `terminal` shows them in a report."""
+    paper = _Paper(width, colour)
+    _findings(paper, found)
+    return paper.text().lstrip("\n")
+
+
 class _Paper:
     """Sections of lines, wrapped to a width."""
 
