@@ -168,9 +168,12 @@ class _Tally:
 
     def _see(self, entry: "os.DirEntry[str]", waiting: list[tuple[float, str]]) -> None:
         about = entry.stat(follow_symlinks=False)
+        downloads = self._purpose == DOWNLOAD
         if stat.S_ISDIR(about.st_mode):
             heapq.heappush(waiting, (-about.st_mtime, entry.path))
-        elif stat.S_ISREG(about.st_mode) and (self._purpose != DOWNLOAD or entry.name.endswith(UNFINISHED)):
+            if downloads:
+                return
+        elif stat.S_ISREG(about.st_mode) and (not downloads or entry.name.endswith(UNFINISHED)):
             self._files += 1
             self._bytes += about.st_size
         else:
