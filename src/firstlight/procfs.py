@@ -273,6 +273,19 @@ def syscall(pid: int, tid: int) -> tuple[int, tuple[int, ...]] | None:
     return int(parts[0]), tuple(int(p, 16) for p in parts[1:7])
 
 
+class Position(NamedTuple):
+    """Where a thread that waits stands in its own code: its registers as it entered the kernel."""
+
+    stack_pointer: int
+    program_counter: int
+
+
+def position(pid: int, tid: int) -> Position | None:
+    """The same file as `syscall`, its last two columns; None while the thread runs."""
+    parts = _read(f"/proc/{pid}/task/{tid}/syscall").split()
+    return Position(int(parts[-2], 16), int(parts[-1], 16)) if len(parts) > 2 else None
+
+
 def kernel_stack(pid: int, tid: int) -> tuple[str, ...]:
     """The kernel functions that a thread is in, innermost first, from lines like "[<0>] futex_wait+0x67/0x120".
 
@@ -281,6 +294,28 @@ def kernel_stack(pid: int, tid: int) -> tuple[str, ...]:
     """
     rows = (row.split() for row in _read(f"/proc/{pid}/task/{tid}/stack").decode(errors="replace").splitlines())
     return tuple(row[1].partition("+")[0] for row in rows if len(row) > 1)
+
+
+class CodeMapping(NamedTuple):
+    """Executable memory, the bytes of a file from `offset` on; `path` empty or in brackets where it is none."""
+
+    begin: int
+    end: int
+    offset: int
+    path: str
+
+
+def code_mappings(pid: int) -> list[CodeMapping]:
+    """What a process may execute, by rising address. Takes the target's mmap lock."""
+    found = []
+    with Path(f"/proc/{pid}/maps").open("rb") as rows:
+        for row in rows:
+            fields = row.rstrip(b"\n").split(maxsplit=5)
+            if b"x" in fields[1]:
+                begin, end = (int(number, 16) for number in fields[0].split(b"-"))
+                path = fields[5].decode(errors="surrogateescape") if len(fields) > 5 else ""
+                found.append(CodeMapping(begin, end, int(fields[2], 16), path))
+    return found
 
 
 def maps(pid: int, name: str) -> bool:
