@@ -49,10 +49,13 @@ CAUSE = Cause(
         supports("Do some ranks tune kernels while others are elsewhere, with nothing moving?", _split),
     ),
     advice=Advice(
-        confirm=("Remove the autotune cache and start: if that works and the next start hangs, it is this.",),
-        work_around=(
-        decides("Do ranks meet in the tuner while those that found cached results are past it?", _one_had_them),
+        confirm=(
+            (
+                "Remove the autotune cache (vLLM: ~/.cache/vllm/flashinfer_autotune_cache): if it then starts and the"
+                " next start hangs, it is this."
+            ),
         ),
+        work_around=("--disable-flashinfer-autotune (SGLang), --no-enable-flashinfer-autotune (vLLM).",),
         repair=("Update flashinfer and the engine; keep one cache for all ranks, filled by a start of all of them.",),
     ),
     traps=("It works the first time and hangs the second: caches make a second start another start.",),

@@ -63,8 +63,10 @@ CAUSE = Cause(
         repair=("See what is in the way of peers: iommu=pt, ACS off on the bridges above the GPUs, BAR1 size.",),
     ),
     traps=(
-        ("The option may only be the trigger: with ACS or a translating IOMMU every user of peer access hangs, NCCL"
-        " and symmetric memory too."),
+        (
+            "The option may only be the trigger: with ACS or a translating IOMMU every user of peer access hangs,"
+            " NCCL and symmetric memory too."
+        ),
         "It is chosen by number of ranks and by its own check of peers: two ranks may hang where four work.",
     ),
-)  # fmt: skip
+)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
+from firstlight.core.gpu import Gpu
 from firstlight.core.look import ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
@@ -16,6 +17,8 @@ FATAL_XIDS = frozenset({8, 48, 61, 62, 64, 79, 95, 109, 119, 120, 140, 143, 149,
 program's own fault causes (13, 31, 43, 45) and those that are contained or corrected are left out."""
 _XID = r"NVRM: Xid"
 _XID_NUMBER = re.compile(r"NVRM: Xid \(.*?\): (\d+)")
+_ADDRESS_END = re.compile(r"\.\d$")
+"""Xid lines leave out the function of a PCI address."""
 _AMD = r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal error|RAS .*uncorrectable|out of sync)"
 _DRIVER = re.compile(
     r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
@@ -24,27 +27,58 @@ _PINS = re.compile(r"pin_user_pages|os_lock_user_pages|get_user_pages|hmm_range"
 
 
 def _events(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The kernel tells of an event after which the GPU does not work on."""
-    for one in kernel_said(scene, _XID):
+    """The kernel tells of an event after which a GPU of this server does not work on."""
+    yield from (one for one in _told(scene) if isinstance(one, Gap) or _is_ours(scene, one.quote))
+
+
+def _others(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The same, of a GPU that may be somebody else's."""
+    yield from (one for one in _told(scene) if isinstance(one, Gap) or not _is_ours(scene, one.quote))
+
+
+def _told(scene: Scene) -> Iterator[Sighting | Gap]:
+    for one in kernel_said(scene, f"{_XID}|{_AMD}"):
         if isinstance(one, Gap):
             yield one
-        elif (found := _XID_NUMBER.search(one.quote)) and int(found[1]) in FATAL_XIDS:
-            yield one._replace(what=f"Xid {found[1]}")
-    yield from (one if isinstance(one, Gap) else one._replace(what="amdgpu") for one in kernel_said(scene, _AMD))
+        elif found := _XID_NUMBER.search(one.quote):
+            if int(found[1]) in FATAL_XIDS:
+                yield one._replace(what=f"Xid {found[1]}")
+        else:
+            yield one._replace(what="amdgpu")
+
+
+def _is_ours(scene: Scene, told: str) -> bool:
+    """Whether the line names a process of this server, or a GPU that one of its processes is on."""
+    pids = {str(pid) for pid in _pids(scene)}
+    named = re.search(r"\bpid=(\d+)", told)
+    if named and named[1] in pids:
+        return True
+    cards = gpus(scene)
+    here = [] if isinstance(cards, Gap) else [card for card in cards if _used(scene, card)]
+    return any(_ADDRESS_END.sub("", card.pci) in told for card in here if card.pci)
+
+
+def _pids(scene: Scene) -> set[int]:
+    return {one.pid for one in scene.standings} | {gone.id.pid for gone in scene.ended}
+
+
+def _used(scene: Scene, card: Gpu) -> bool:
+    """Whether a process of this server is on the GPU; it may be, where the driver names nobody."""
+    if isinstance(card.processes, Gap):
+        return True
+    return any(one.pid in _pids(scene) or one.here is True for one in card.processes)
 
 
 def _lost(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The driver has given a GPU up, or reports such an event for it."""
+    """The driver has given a GPU of this server up."""
     cards = gpus(scene)
     if isinstance(cards, Gap):
         yield cards
         return
     for card in cards:
-        if re.search(r"lost|fallen off|requires? (a )?reset", card.fault, re.IGNORECASE):
+        given_up = re.search(r"lost|fallen off|requires? (a )?reset", card.fault, re.IGNORECASE)
+        if given_up and _used(scene, card):
             yield Sighting(shortened(f"GPU {card.index}: {card.fault}"), what=f"GPU {card.index}")
-        for xid in card.xid:
-            if xid in FATAL_XIDS:
-                yield Sighting(f"GPU {card.index}: Xid {xid} ({card.name})", what=f"Xid {xid}")
 
 
 def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -106,8 +140,9 @@ CAUSE = Cause(
     nature=Nature.DEVICE,
     title="a GPU or its driver has failed ({what})",
     clues=(
-        decides("Does the kernel's log tell of a GPU error after which it does not work on?", _events),
-        decides("Has the driver given a GPU up?", _lost),
+        decides("Does the kernel's log tell of an error after which a GPU of this server does not work on?", _events),
+        decides("Has the driver given a GPU of this server up?", _lost),
+        supports("Does it tell of one on a GPU that may be somebody else's?", _others),
         supports("Did the driver not answer, with a process stuck in it?", _silent),
         supports("Is a thread in the driver and cannot be interrupted, at both looks?", _stuck),
         foresees("Has a GPU a fault, uncorrected errors or a repair outstanding?", _broken_memory),

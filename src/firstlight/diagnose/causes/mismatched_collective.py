@@ -10,10 +10,19 @@ from collections.abc import Iterator
 from firstlight.core.collective import CollectiveCall
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
-from firstlight.diagnose.devices import COLLECTIVE, all_in, frames_of, in_place, quoted, runners, unseen_places
+from firstlight.diagnose.devices import (
+    COLLECTIVE,
+    FUSED_ALL_REDUCE,
+    all_in,
+    in_place,
+    quoted,
+    runners,
+    spinning,
+    unseen_places,
+)
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last
+from firstlight.diagnose.sightings import both, last
 from firstlight.diagnose.standing import Standing
 
 _BETWEEN_TWO = re.compile(r"send|recv|coalesced", re.IGNORECASE)
@@ -23,6 +32,7 @@ _EQUAL_SIZES = re.compile(
 _SENDS = r"^\S*send\w* \("
 _RECEIVES = r"^\S*recv\w* \("
 _TOLD = 6
+_ONE = (None, (), ("1",))
 
 Calls = dict[tuple[str, int], list[CollectiveCall]]
 
@@ -112,10 +122,13 @@ def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _places(scene: Scene) -> dict[object, list[Standing]]:
-    """Those in a collective by the functions that they are in, outermost first, lines left out."""
+    """Those in a collective by it and the functions that called it, lines left out."""
+    wanted = re.compile(COLLECTIVE, re.IGNORECASE)
     found: dict[object, list[Standing]] = defaultdict(list)
     for one in in_place(scene, COLLECTIVE):
-        found[tuple(re.sub(r":\d+\)", ")", words) for words in frames_of(one))].append(one)
+        called = [f"{frame.function} ({frame.file}" for frame in one.stack]
+        at = next((at for at, words in enumerate(called) if wanted.search(words)), 0)
+        found[tuple(called[at:])].append(one)
     return found
 
 
@@ -132,6 +145,13 @@ def _counts_differ(scene: Scene) -> Iterator[Sighting | Gap]:
         if frozen and one in before and len({count for _, count in one.counts}) > 1:  # type: ignore[operator]
             told = ", ".join(f"rank {rank}: {count}" for rank, count in one.counts[:8])
             yield Sighting(shortened(f"calls of communicator {one.id} so far: {told}"))
+
+
+def _fused_in_stages(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Several pipeline stages warm up a fused all-reduce that spins until its peers run it with the same launch."""
+    stages, peers = (scene.bundle.option(f"{kind}-parallel-size") for kind in ("pipeline", "tensor"))
+    if stages not in _ONE and peers not in _ONE:
+        yield from both(all_in(scene, FUSED_ALL_REDUCE), spinning(scene))
 
 
 def _all_send(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -153,6 +173,7 @@ CAUSE = Cause(
             _counts_differ,
         ),
         supports("Does every rank send, and none receive?", _all_send),
+        supports("Do GPUs spin in a fused all-reduce, with several pipeline stages at once?", _fused_in_stages),
     ),
     advice=Advice(
         confirm=(

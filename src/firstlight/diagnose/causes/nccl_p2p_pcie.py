@@ -88,12 +88,23 @@ CAUSE = Cause(
     ),
     advice=Advice(
         confirm=(
-            ("Start with NCCL_P2P_DISABLE=1 and, in vLLM and SGLang, --disable-custom-all-reduce: both, since each"
-            " leaves the other's peer access on."),
-            ("Copy ones from GPU to GPU with cudaMemcpyPeer or torch and read them back: zeros prove it. Give it a"
-            " time limit: a peer copy that hangs can leave the GPUs wedged."),
+            (
+                "Start with NCCL_P2P_DISABLE=1 and, in vLLM and SGLang, --disable-custom-all-reduce: both, since each"
+                " leaves the other's peer access on."
+            ),
+            (
+                "Copy ones from GPU to GPU with cudaMemcpyPeer or torch and read them back: zeros prove it. Give it a"
+                " time limit: a peer copy that hangs can leave the GPUs wedged."
+            ),
         ),
-        work_around=("NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce; fused all-reduce off if there is one.",),
+        work_around=(
+            "NCCL_P2P_DISABLE=1 with --disable-custom-all-reduce.",
+            (
+                "vLLM besides: VLLM_ALLREDUCE_USE_SYMM_MEM=0 and VLLM_ALLREDUCE_USE_FLASHINFER=0; SGLang:"
+                " --enforce-disable-flashinfer-allreduce-fusion. VLLM_SKIP_P2P_CHECK=0 and --enable-p2p-check"
+                " make the engine test peers rather than trust the driver."
+            ),
+        ),
         repair=(
             "Put the IOMMU into passthrough (iommu=pt on the kernel's command line), or off.",
             "Clear ACS on the bridges above the GPUs (in the BIOS, or setpci ECAP_ACS+0x6.w=0000 on each).",
@@ -101,8 +112,8 @@ CAUSE = Cause(
         ),
     ),
     traps=(
-        "The driver's \"P2P: OK\" is a claim; nvidia-smi topo -p2p shows the same claim.",
+        'The driver\'s "P2P: OK" is a claim; nvidia-smi topo -p2p shows the same claim.',
         "That the stall goes away with --disable-custom-all-reduce does not make that all-reduce the cause.",
         "NCCL_P2P_DISABLE does not reach fused kernels and symmetric memory, which go on using peer access.",
     ),
-)  # fmt: skip
+)

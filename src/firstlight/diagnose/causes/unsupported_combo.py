@@ -1,6 +1,7 @@
 """Options that this version of the engine does not support together, and does not refuse."""
 
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from typing import NamedTuple
 
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
@@ -10,8 +11,8 @@ from firstlight.diagnose.scene import Scene
 
 
 class Combination(NamedTuple):
-    """Options that do not go together before version `until` of `engine`; each name may end in * for any that begins
-    so. `source` tells of it."""
+    """Options that do not go together before version `until` of `engine`; * in a name stands for any ending. `source`
+    tells of it."""
 
     engine: str
     until: tuple[int, ...]
@@ -25,12 +26,6 @@ KNOWN = (
         (0, 4, 7),
         ("enable-dp-attention", "speculative-algo*"),
         "https://github.com/sgl-project/sglang/issues/6296",
-    ),
-    Combination(
-        "vllm",
-        (0, 22),
-        ("pipeline-parallel-size", "tensor-parallel-size", "compilation-config:fuse_allreduce_rms"),
-        "https://github.com/vllm-project/vllm/pull/43616",
     ),
 )
 
@@ -50,13 +45,9 @@ def _given_together(scene: Scene) -> Iterator[Sighting]:
 
 
 def _given(scene: Scene, wanted: str) -> str:
-    """The option as it was given; empty if it was not, or holds another word or 1."""
-    name, _, within = wanted.partition(":")
-    for option, words in scene.bundle.options:
-        same = option == name or (name.endswith("*") and option.startswith(name[:-1]))
-        if same and words != ("1",) and (not within or within in " ".join(words)):
-            return option
-    return ""
+    """The option as it was given; empty if it was not."""
+    names = (name for name, _ in scene.bundle.options)
+    return next((name for name in names if fnmatch(name, wanted)), "")
 
 
 CAUSE = Cause(
