@@ -5,7 +5,7 @@ elfutils 0.188, pystack 1.7, py-spy 0.4, gdb 13.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import NamedTuple, TypeAlias
 
@@ -16,6 +16,7 @@ from firstlight.core.look import NativeFrame
 FRAMES_MAX = 256
 THREADS_MAX = 2048
 NAME_MAX = 400
+ROW_MAX = 4096
 
 Stacks: TypeAlias = dict[int, tuple[NativeFrame, ...]]
 """The native frames of threads, by thread id."""
@@ -51,6 +52,11 @@ class _Gathering:
             self._frames.append(frame(function, library))
 
 
+def _rows(text: str) -> Iterator[str]:
+    """Lines, the longest left out: names in them are the target's, and patterns are slow on endless ones."""
+    return (row for row in text.splitlines() if len(row) <= ROW_MAX)
+
+
 def _whole(gathered: _Gathering) -> Stacks:
     return {tid: tuple(frames) for tid, frames in gathered.stacks.items() if frames}
 
@@ -62,7 +68,7 @@ _EU_FRAME = re.compile(r"#\d+ +0x[0-9a-f]+(?: - 1)?(?: (?!- )(.*?))?(?: - (/.*|\
 def read_eu_stack(text: str) -> Stacks:
     """`eu-stack -m`: "#3  0x… [- 1] [function] - /path/of/library" below "TID 7:"."""
     gathered = _Gathering()
-    for row in text.splitlines():
+    for row in _rows(text):
         if found := _EU_THREAD.fullmatch(row):
             gathered.thread(found[1])
         elif found := _EU_FRAME.fullmatch(row):
@@ -77,7 +83,7 @@ _PYSTACK_FRAME = re.compile(r' +\(C\) File ".*?", line \d+, in (.*?)(?: \(inline
 def read_pystack(text: str) -> Stacks:
     """`pystack remote --native-all`: outermost first; frames of Python are left out."""
     gathered = _Gathering()
-    for row in text.splitlines():
+    for row in _rows(text):
         if found := _PYSTACK_THREAD.match(row):
             gathered.thread(found[1])
         elif found := _PYSTACK_FRAME.fullmatch(row):
@@ -122,7 +128,7 @@ _GDB_FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.+?) \(.*?(?:\) from (\S+))
 def read_gdb(text: str) -> Stacks:
     """`thread apply all bt`: "#1  0x… in function (arguments) from /library", without arguments and addresses."""
     gathered = _Gathering()
-    for row in text.splitlines():
+    for row in _rows(text):
         if found := _GDB_THREAD.match(row):
             gathered.thread(found[1])
         elif found := _GDB_FRAME.fullmatch(row):
