@@ -14,16 +14,20 @@ import msgspec
 
 from firstlight import procfs
 from firstlight.core.gap import Gap
-from firstlight.core.look import OpenFile, Socket, ThreadLook
+from firstlight.core.look import OpenFile, ProcessLook, Socket, ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.inodes import Descriptor, Holders
 from firstlight.evidence.mounts import NO_ANSWER, Disks, Mount, filesystem_at, mounts_of
+from firstlight.evidence.syscalls import OUTSIDE
 from firstlight.evidence.unix_sockets import UnixSocket
 from firstlight.procfs import TcpSocket
 
 FILES_MAX = 200
 OPENING = -1
 """The descriptor number of a file that is still being opened."""
+MAPPED = -2
+"""That of a file that is mapped into memory and need not be open any more."""
+MAPPED_MAX = 64
 
 _WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|gguf|ckpt|npz|npy|incomplete)$")
 _LOCKS = re.compile(r"(^|/)lock$|\.lock$|(^|/)lock_")
@@ -141,6 +145,27 @@ def being_opened(pid: int, path: str) -> OpenFile:
     about = Disks().about(seen, filesystem, filesystem)
     opened = OpenFile(fd=OPENING, kind=about.kind, target=target, detail="" if about.answered else NO_ANSWER)
     return msgspec.structs.replace(opened, filesystem=filesystem, size=about.size) if about.kind == "file" else opened
+
+
+def mapped_weights(one: ProcessLook) -> tuple[OpenFile, ...]:
+    """The weights that a process has mapped, if a thread of it blocks outside of any system call.
+
+    Such a thread waits for a page, and loaders close a file once it is mapped. Takes the process's mmap lock.
+    """
+    if not any(thread.state == "D" and thread.syscall == OUTSIDE.text for thread in one.threads):
+        return ()
+    pid = one.process.id.pid
+    paths = dict.fromkeys(mapping.path for mapping in procfs.mappings(pid, "/") if _WEIGHTS.search(mapping.path))
+    mounts, disks = mounts_of(pid), Disks()
+    return tuple(_mapped(pid, path, filesystem_at(path, mounts), disks) for path in list(paths)[:MAPPED_MAX])
+
+
+def _mapped(pid: int, path: str, filesystem: str, disks: Disks) -> OpenFile:
+    about = disks.about(Path(f"/proc/{pid}/root{path}"), filesystem, filesystem)
+    detail = "" if about.answered else NO_ANSWER
+    return OpenFile(
+        fd=MAPPED, kind="file", target=path, access="r", filesystem=filesystem, size=about.size, detail=detail
+    )
 
 
 def _pipe_peers(descriptor: Descriptor, holders: Holders) -> tuple[int, ...]:

@@ -4,9 +4,11 @@ Price: reads. Every field that is refused is a gap in its place; a process that 
 the same pid by now, raises `ProcessLookupError`.
 """
 
+import errno
+import re
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -17,9 +19,12 @@ from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.process import Process, ProcessSample
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import syscalls
-from firstlight.evidence.futexes import Owners, futex_of
+from firstlight.evidence.futexes import Memory, Owners, futex_of
 
 THREADS_MAX = 512
+MAP_LOCKED = "a thread waits in the kernel for the process's memory map, and whoever reads its memory waits with it"
+
+_WAITS_FOR_MAP = re.compile(r"rwsem_down|mmap_(read|write)_lock|lock_mm|lock_vma|vma_start_write")
 
 _T = TypeVar("_T")
 
@@ -48,40 +53,69 @@ def _refused(sample: ProcessSample, threads: tuple[ThreadLook, ...]) -> tuple[Ga
     return tuple(dict.fromkeys(field for field in fields if isinstance(field, Gap)))
 
 
+class _Stand(NamedTuple):
+    """Where a thread stands, from files that no lock of the process can hold up."""
+
+    stat: procfs.Stat
+    wchan: str | Gap
+
+
 def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
     tids = sorted(procfs.tids(pid), key=lambda tid: (tid != pid, tid))
-    threads = []
+    stands = {tid: stand for tid in tids[:THREADS_MAX] if (stand := _while_it_lives(partial(_stand, pid, tid)))}
+    gaps = []
+    memory: Memory = partial(procfs.memory, pid)
+    if any(waits_for_memory_map(one.stat.state, one.wchan) for one in stands.values()):
+        memory = _refuse
+        gaps.append(Gap(what="memory", reason=GapReason.TIMED_OUT, detail=MAP_LOCKED, pid=pid))
     owners = Owners(pid, len(tids))
-    for tid in tids[:THREADS_MAX]:
-        try:
-            threads.append(_thread(pid, tid, owners))
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # a thread that just ended waits for nothing
-    if len(tids) <= THREADS_MAX:
-        return tuple(threads), ()
-    detail = f"{len(tids)} threads; the first {THREADS_MAX} were looked at"
-    return tuple(threads), (Gap(what="threads", reason=GapReason.NOT_SUPPORTED, detail=detail, pid=pid),)
+    looks = (_while_it_lives(partial(_thread, pid, tid, one, memory, owners)) for tid, one in stands.items())
+    threads = tuple(one for one in looks if one)
+    if len(tids) > THREADS_MAX:
+        detail = f"{len(tids)} threads; the first {THREADS_MAX} were looked at"
+        gaps.append(Gap(what="threads", reason=GapReason.NOT_SUPPORTED, detail=detail, pid=pid))
+    return threads, tuple(gaps)
 
 
-def _thread(pid: int, tid: int, owners: Owners) -> ThreadLook:
-    stat = procfs.stat(pid, tid)
-    call = _or_gap(partial(_call, pid, tid), "system call", pid)
+def waits_for_memory_map(state: str, wchan: str | Gap) -> bool:
+    """Whether a thread waits in the kernel for its process's memory map, as whoever reads its memory would. Pure."""
+    return state == "D" and isinstance(wchan, str) and _WAITS_FOR_MAP.search(wchan) is not None
+
+
+def _refuse(_address: int, _length: int) -> bytes:
+    raise BlockingIOError(errno.EAGAIN, MAP_LOCKED)
+
+
+def _while_it_lives(read: Callable[[], _T]) -> _T | None:
+    """What is read of a thread; None of one that has just ended, and waits for nothing."""
+    try:
+        return read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+def _stand(pid: int, tid: int) -> _Stand:
+    return _Stand(procfs.stat(pid, tid), _or_gap(partial(procfs.wchan, pid, tid), "kernel function", pid))
+
+
+def _thread(pid: int, tid: int, stand: _Stand, memory: Memory, owners: Owners) -> ThreadLook:
+    call = _or_gap(partial(_call, pid, tid, memory), "system call", pid)
     awaited = None if isinstance(call, Gap) else call.futex
     return ThreadLook(
         tid=tid,
-        name=stat.comm,
-        state=stat.state,
-        cpu_s=stat.cpu_s,
-        wchan=_or_gap(partial(procfs.wchan, pid, tid), "kernel function", pid),
+        name=stand.stat.comm,
+        state=stand.stat.state,
+        cpu_s=stand.stat.cpu_s,
+        wchan=stand.wchan,
         syscall=call if isinstance(call, Gap) else call.text,
         fds=() if isinstance(call, Gap) else call.fds,
         path="" if isinstance(call, Gap) else call.path,
-        futex=futex_of(awaited, tid, partial(procfs.memory, pid), owners) if awaited else None,
+        futex=futex_of(awaited, tid, memory, owners) if awaited else None,
     )
 
 
-def _call(pid: int, tid: int) -> syscalls.Call:
-    call = syscalls.decode(procfs.syscall(pid, tid), partial(procfs.memory, pid))
+def _call(pid: int, tid: int, memory: Memory) -> syscalls.Call:
+    call = syscalls.decode(procfs.syscall(pid, tid), memory)
     return call._replace(fds=tuple(procfs.epoll_members(pid, call.epoll))) if call.epoll >= 0 else call
 
 
