@@ -27,7 +27,7 @@ def wait_graph(scene: Scene, blamed: Collection[str] = (), notes: Mapping[int, s
         notes: what each process does, by pid; worked out if it is not given.
     """
     found = links(scene)
-    circles = _circles_of(found)
+    circles = _circles(scene)
     sinks = _sinks(found, circles)
     places = _places(scene, found)
     kept = _kept(scene, places, found, [*blamed, *(id_ for one in circles for id_ in one), *sinks])
@@ -82,7 +82,7 @@ def waiters(scene: Scene, others: Collection[int]) -> set[int]:
 
 
 def to_blame(scene: Scene, pids: Collection[int], accused: Collection[int]) -> set[str]:
-    """The nodes that a finding about `pids` names as those that others wait for: the `accused`, or whom of the finding
+    """The nodes that a finding about `pids` names as those that others wait for: the `accused`, or whom of these pids
     they wait for themselves, or a file, lock or device."""
     found = links(scene)
     blamed: set[str] = set()
@@ -90,15 +90,15 @@ def to_blame(scene: Scene, pids: Collection[int], accused: Collection[int]) -> s
         ahead = [link.target for link in found if link.source.id == process(pid).id and link.kind != "collective"]
         ends = {end.id for end in ahead if end.pid != pid and (end.pid in pids or not end.pid)}
         around = {
-            id_ for one in _circles_of(found) if any(id_.partition("t")[0] == f"p{pid}" for id_ in one) for id_ in one
+            id_ for one in _circles(scene) if any(id_.partition("t")[0] == f"p{pid}" for id_ in one) for id_ in one
         }
         blamed |= around or ends or {process(pid).id}
     return blamed
 
 
 @lru_cache(maxsize=1)
-def _circles_of(found: tuple[Link, ...]) -> tuple[tuple[str, ...], ...]:
-    return cycles(_after(link for link in found if link.firm))
+def _circles(scene: Scene) -> tuple[tuple[str, ...], ...]:
+    return cycles(_after(link for link in links(scene) if link.firm))
 
 
 def _after(found: Iterable[Link]) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from firstlight.core.bundle import Bundle
 from firstlight.core.process import Exit, Process
 from firstlight.core.vocabulary import Role
+from firstlight.diagnose.hosts import local
 
 _WORDS = {Role.FRONT: "front", Role.ENGINE: "engine core", Role.COMPILER: "compiler", Role.HELPER: "helper"}
 
@@ -43,6 +44,9 @@ class Names:
                 lock.holder: f"{lock.holder_name} (pid {lock.holder})" for lock in locks if lock.holder_name
             }
             self._names |= {one.process.id.pid: of_process(one.process) for one in look.processes}
+        if bundle.hosts:
+            known = self._names.items()
+            self._names = {pid: name.replace(f"pid {pid}", f"pid {local(pid, bundle.hosts)}") for pid, name in known}
 
     def of(self, pid: int) -> str:
         return self._names.get(pid, f"pid {pid} (not of this server)")

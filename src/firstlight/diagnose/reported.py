@@ -36,4 +36,8 @@ def reported(bundle: Bundle, *, outcome: Outcome | None = None, root: ProcessId 
         log_tail=last_lines(bundle),
         next_steps=statement.next_steps,
         environment=environment(bundle),
+        weighed=statement.weighed,
+        graph=statement.graph,
+        tree=statement.tree,
+        signature=statement.signature,
     )

@@ -1,5 +1,9 @@
 """Who is stuck where, since when, and what speaks for it: a pure function of a bundle."""
 
+from collections.abc import Callable
+
+import msgspec
+
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.graph import Signature, StackTree, WaitGraph
@@ -12,6 +16,7 @@ from firstlight.diagnose import clauses, ranks
 from firstlight.diagnose.causes import all_causes
 from firstlight.diagnose.graph import to_blame, wait_graph, waited_on, waiters
 from firstlight.diagnose.headline import headline
+from firstlight.diagnose.hosts import spoken_finding, spoken_graph, translator
 from firstlight.diagnose.logwords import first_error, last_words
 from firstlight.diagnose.nextsteps import next_steps
 from firstlight.diagnose.scene import Scene, scene_of
@@ -50,27 +55,44 @@ def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True
         stalled: whether that is the verdict already, which little movements of a bystander do not unsay; if not,
             the looks decide whether the server still moves.
     """
-    scene = scene_of(bundle, root)
+    statement = _stated(scene_of(bundle, root), stalled=stalled)
+    return _spoken(statement, translator(bundle)) if bundle.hosts else statement
+
+
+def _stated(scene: Scene, *, stalled: bool) -> Statement:
+    bundle = scene.bundle
     verdicts = weigh(scene, all_causes())
-    findings = verdicts.findings
-    blamed = _blamed(scene, verdicts)
     doing = {one.pid: clauses.doing(one, scene.names, scene.bare_locks) for one in scene.standings}
-    suspects = _suspects(scene, findings)
+    suspects = _suspects(scene, verdicts.findings)
     suspect = scene.standing(suspects[0]) if suspects else None
     gaps = _gaps(bundle)
     return Statement(
         headline=headline(scene, verdicts, suspect, doing, stalled=stalled),
         processes=tuple(_reported(bundle, one, doing[one.pid]) for one in scene.standings),
-        findings=findings,
+        findings=verdicts.findings,
         next_steps=next_steps(scene, verdicts, gaps, stalled=stalled),
         cause=verdicts.cause,
         suspects=suspects,
         first_error=first_error(bundle),
         gaps=gaps,
         weighed=verdicts.others,
-        graph=wait_graph(scene, blamed, doing),
+        graph=wait_graph(scene, _blamed(scene, verdicts), doing),
         tree=tree_of(scene),
         signature=signature(scene),
+    )
+
+
+def _spoken(statement: Statement, say: Callable[[str], str]) -> Statement:
+    """The statement of a merged bundle, in which every sentence says on which machine a pid is."""
+    replace = msgspec.structs.replace
+    return replace(
+        statement,
+        headline=say(statement.headline),
+        processes=tuple(replace(one, doing=say(one.doing)) for one in statement.processes),
+        findings=tuple(spoken_finding(one, say) for one in statement.findings),
+        next_steps=tuple(map(say, statement.next_steps)),
+        cause=spoken_finding(statement.cause, say) if statement.cause else None,
+        graph=spoken_graph(statement.graph, say),
     )
 
 
