@@ -66,7 +66,7 @@ def _used(scene: Scene, card: Gpu) -> bool:
     """Whether a process of this server is on the GPU; it may be, where the driver names nobody."""
     if isinstance(card.processes, Gap):
         return True
-    return any(one.pid in _pids(scene) or one.here is True for one in card.processes)
+    return any(one.here is True and one.pid in _pids(scene) for one in card.processes)
 
 
 def _lost(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -19,7 +19,7 @@ def frame(text: str) -> Frame:
     A file without a leading slash is of the standard library if its first part names a module of it, else of an
     installed package ("vllm/worker.py").
     """
-    found = re.fullmatch(r"(.+?) \((\S+?)(?::(\d+))?\)(?:: (.*))?", text)
+    found = re.fullmatch(r"(.+?) \(([^()]+?)(?::(\d+))?\)(?:: (.*))?", text)
     if not found:
         raise ValueError(f'a frame reads "function (file.py:12)", not {text!r}')
     function, file, number, code = found.groups()
