@@ -52,7 +52,7 @@ def _drain(child: "subprocess.Popen[bytes]", deadline: Deadline, bytes_max: int)
             selector.register(pipe, selectors.EVENT_READ, name)
         while selector.get_map():
             ready = selector.select(deadline.left)
-            if not ready:
+            if not ready or deadline.passed:
                 raise Late(f"not done within {deadline.seconds:.1f} s")
             for key, _ in ready:
                 data = os.read(key.fd, 65536)

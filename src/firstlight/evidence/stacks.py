@@ -93,9 +93,13 @@ def _stacks(one: ProcessId, py_spy: Path, clock: Clock, seconds: float) -> Stack
         if isinstance(dumped, Gap):
             return dumped
         lines = SourceLines(one.pid, procfs.boot_wall_time() + one.started / procfs.TICKS_PER_S)
-        return tuple(thread._replace(stack=lines.annotate(thread.stack)) for thread in dumped)
+        return tuple(_with_source(thread, lines) for thread in dumped)
     except OSError as error:
         return procfs.gap_from(error, WHAT, one.pid)
+
+
+def _with_source(thread: PythonThread, lines: SourceLines) -> PythonThread:
+    return thread if isinstance(thread.stack, Gap) else thread._replace(stack=lines.annotate(thread.stack))
 
 
 def _missing(pid: int) -> Gap:

@@ -11,7 +11,7 @@ from tests.unit.evidence.conftest import Eyes, Programs
 from firstlight import procfs
 from firstlight.clock import Deadline, SystemClock
 from firstlight.core.gap import Gap
-from firstlight.core.process import Process
+from firstlight.core.process import Process, ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import python_stacks
 from firstlight.evidence.python_stacks import PythonThread, dump, parse, refusal
@@ -39,7 +39,8 @@ def real_py_spy() -> Path:
 
 def functions(answer: tuple[PythonThread, ...] | Gap) -> list[str]:
     assert not isinstance(answer, Gap), answer
-    return [frame.function for thread in answer for frame in thread.stack]
+    stacks = [thread.stack for thread in answer if not isinstance(thread.stack, Gap)]
+    return [frame.function for stack in stacks for frame in stack]
 
 
 def test_stacks_names_and_thread_ids_of_a_waiting_process(programs: Programs) -> None:
@@ -147,6 +148,130 @@ def test_nonsense_is_a_gap(text: str, programs: Programs, tmp_path: Path) -> Non
     answer = dump(process.id, script(tmp_path, text), CLOCK)
     assert isinstance(answer, Gap)
     assert answer.reason is GapReason.FAILED
+
+
+@pytest.mark.parametrize("text", ["head -c 200000000 /dev/zero", "while :; do echo x; done", "sleep 600 & echo '[]'"])
+def test_output_without_end_is_a_gap(text: str, programs: Programs, tmp_path: Path) -> None:
+    process = programs.python(SLEEPER)
+    answer = dump(process.id, script(tmp_path, text), CLOCK, 1.0)
+    assert isinstance(answer, Gap)
+    assert answer.reason is GapReason.TIMED_OUT
+
+
+WHOLE = '[{"frames": [{"name": "f", "filename": "f.py", "line": 1}], "os_thread_id": 1}]'
+
+
+def test_stacks_of_a_process_that_died_meanwhile_are_not_believed(programs: Programs, tmp_path: Path) -> None:
+    process = programs.python(SLEEPER)
+    answer = dump(process.id, script(tmp_path, f"kill -KILL {process.id.pid}; echo '{WHOLE}'"), CLOCK)
+    assert isinstance(answer, Gap)
+    assert answer.reason is GapReason.VANISHED
+
+
+def test_stacks_of_a_process_that_became_another_program_are_not_believed(programs: Programs, tmp_path: Path) -> None:
+    process = programs.python("""
+        import os, signal
+        signal.signal(signal.SIGUSR1, lambda *_: os.execvp("sleep", ["sleep", "600"]))
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+    """)
+    name = f"/proc/{process.id.pid}/comm"
+    once = (
+        f"grep -q sleep {name} || kill -USR1 {process.id.pid}; until grep -q sleep {name}; do :; done; echo '{WHOLE}'"
+    )
+    answer = dump(process.id, script(tmp_path, once), CLOCK)
+    assert isinstance(answer, Gap)
+    assert answer.reason is GapReason.VANISHED
+    assert "exec" in answer.detail
+
+
+def test_another_process_under_the_same_pid_is_not_asked(programs: Programs, tmp_path: Path) -> None:
+    process = programs.python(SLEEPER)
+    before = ProcessId(pid=process.id.pid, started=process.id.started - 1)
+    answer = dump(before, script(tmp_path, f"touch {tmp_path}/asked; echo '{WHOLE}'"), CLOCK)
+    assert isinstance(answer, Gap)
+    assert answer.reason is GapReason.VANISHED
+    assert not (tmp_path / "asked").exists()
+
+
+def test_a_process_that_forks_all_the_time_is_read(programs: Programs) -> None:
+    process = programs.python("""
+        import os
+        def breed():
+            print("ready", flush=True)
+            while True:
+                if os.fork() == 0:
+                    os._exit(0)
+                os.wait()
+        breed()
+    """)
+    for _ in range(5):
+        assert "breed" in functions(dump(process.id, real_py_spy(), CLOCK))
+
+
+def recorder(folder: Path, *answers: str) -> Path:
+    """A py-spy that gives one answer after the other, and notes whether it was told to stop the process."""
+    for number, answer in enumerate(answers):
+        (folder / f"answer{number}").write_text(answer)
+    return script(
+        folder,
+        f"cd {folder}; touch asked; n=$(wc -l < asked); "
+        'case "$*" in *nonblocking*) echo reads ;; *) echo pauses ;; esac >> asked; cat answer$n',
+    )
+
+
+def one(*functions: str, line: int = 1) -> str:
+    frames = ", ".join(f'{{"name": "{name}", "filename": "f.py", "line": {line}}}' for name in functions)
+    return f'[{{"frames": [{frames}], "os_thread_id": 1, "thread_name": "a"}}]'
+
+
+BURNS = "print('ready', flush=True)\nwhile True: pass"
+MANY = """
+    import threading
+    for _ in range(120):
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    print("ready", flush=True)
+    while True: pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "asked", "told"),
+    [
+        (SLEEPER, [one("f")], ["reads"], ["f"]),
+        (BURNS, [one("f", line=1), one("f", line=2)], ["reads", "reads"], ["f"]),
+        (BURNS, [one("f"), one("g", "f"), one("h")], ["reads", "reads", "pauses"], ["h"]),
+        (BURNS, ["nonsense", one("h")], ["reads", "pauses"], ["h"]),
+        (MANY, [one("f"), one("f")], ["reads", "reads"], ["f"]),
+    ],
+)
+def test_only_a_computing_process_whose_frames_do_not_agree_is_stopped(
+    text: str, answers: list[str], asked: list[str], told: list[str], *, programs: Programs, tmp_path: Path
+) -> None:
+    process = programs.python(text)
+    if text is SLEEPER:
+        wait_for_state(process, "S")
+    answer = dump(process.id, recorder(tmp_path, *answers), CLOCK, 10.0)
+    assert functions(answer) == told
+    assert (tmp_path / "asked").read_text().split() == asked
+
+
+def test_a_process_of_many_threads_is_never_stopped_and_what_moved_is_a_gap(
+    programs: Programs, tmp_path: Path
+) -> None:
+    process = programs.python(MANY)
+    answer = dump(process.id, recorder(tmp_path, one("f"), one("g")), CLOCK, 10.0)
+    assert not isinstance(answer, Gap), answer
+    assert isinstance(answer[0].stack, Gap)
+    assert (tmp_path / "asked").read_text().split() == ["reads", "reads"]
+
+
+def test_a_py_spy_that_crashes_and_leaves_the_target_stopped_is_made_good(programs: Programs, tmp_path: Path) -> None:
+    process = programs.python(BURNS)
+    stops = f'case "$*" in *nonblocking*) exit 1 ;; esac; kill -STOP {process.id.pid}; kill -SEGV $$'
+    assert isinstance(dump(process.id, script(tmp_path, stops), CLOCK), Gap)
+    wait_for_state(process, "RS")
 
 
 def test_a_py_spy_that_cannot_be_run_is_a_gap(programs: Programs, tmp_path: Path) -> None:
