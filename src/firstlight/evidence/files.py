@@ -14,11 +14,12 @@ import msgspec
 
 from firstlight import procfs
 from firstlight.core.gap import Gap
-from firstlight.core.look import OpenFile, ProcessLook, Socket, ThreadLook
+from firstlight.core.look import NOT_COUNTED, OpenFile, ProcessLook, Socket, ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.inodes import Descriptor, Holders
 from firstlight.evidence.mounts import NO_ANSWER, Disks, Mount, filesystem_at, mounts_of
 from firstlight.evidence.syscalls import OUTSIDE
+from firstlight.evidence.tcp_bytes import Carried
 from firstlight.evidence.unix_sockets import UnixSocket
 from firstlight.procfs import TcpSocket
 
@@ -36,7 +37,7 @@ _DEVICES = re.compile(r"/dev/(nvidia|kfd|dri|infiniband|fuse|shm/)")
 
 class World(NamedTuple):
     """What the machine as a whole has to say about the descriptors of its processes: sockets by inode, the inode of
-    the other end of each, who holds those, and the mounts that each process sees, by pid."""
+    the other end of each, who holds those, the mounts that each process sees, by pid, and bytes by inode."""
 
     tcp: dict[int, TcpSocket]
     unix: dict[int, UnixSocket]
@@ -44,6 +45,7 @@ class World(NamedTuple):
     holders: Holders
     mounts: dict[int, dict[int, Mount]]
     disks: Disks
+    carried: dict[int, Carried]
     gaps: tuple[Gap, ...] = ()
 
 
@@ -188,12 +190,13 @@ def _socket(descriptor: Descriptor, shown: OpenFile, world: World) -> OpenFile:
         detail=_tcp(tcp) if tcp else _unix(unix) if unix else "",
         peers=peers,
         unseen=world.holders.unseen,
-        socket=_tcp_record(tcp) if tcp else _unix_record(unix, world) if unix else None,
+        socket=_tcp_record(tcp, world) if tcp else _unix_record(unix, world) if unix else None,
     )
 
 
-def _tcp_record(row: TcpSocket) -> Socket:
+def _tcp_record(row: TcpSocket, world: World) -> Socket:
     listens = row.state == "LISTEN"
+    counted = world.carried.get(row.inode)
     return Socket(
         family="inet6" if ":" in row.local[0] else "inet",
         state=row.state,
@@ -203,6 +206,8 @@ def _tcp_record(row: TcpSocket) -> Socket:
         peer_port=0 if listens else row.remote[1],
         unread=row.receive_queue,
         unsent=row.send_queue,
+        sent_bytes=counted.sent if counted else NOT_COUNTED,
+        received_bytes=counted.received if counted else NOT_COUNTED,
     )
 
 

@@ -29,6 +29,8 @@ COMPILERS = re.compile(
 )
 """Names of programs that build extensions; the kernel keeps the first fifteen letters."""
 
+_STAYS = "tvm-ffi"
+"""The cache whose files of that name are locked by flock(2), and stay when they are not."""
 _SOFT_LOCK_BYTES_MAX = 512
 _SOFT_LOCK = re.compile(rb"(\d{1,7})\n(\S{1,255})\s*")
 
@@ -121,7 +123,7 @@ def _lock_files(roots: Iterable[Path], deadline: Deadline) -> Iterator[Path]:
 
 def _is_lock(folder: Path, name: str) -> bool:
     if name == "lock" or name.startswith("lock_"):
-        return True
+        return _STAYS not in folder.parts
     return name.endswith(".lock") and _soft_lock(folder / name) is not None
 
 

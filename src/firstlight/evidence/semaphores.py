@@ -16,6 +16,7 @@ from firstlight import procfs
 from firstlight.clock import Deadline
 from firstlight.core.gap import Gap
 from firstlight.core.look import ProcessLook, Semaphore
+from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.workers import Probe
 
 PREFIX = "/dev/shm/sem."
@@ -30,7 +31,7 @@ def semaphores(pids: Sequence[int], looks: Sequence[ProcessLook], deadline: Dead
     """The semaphores that any of `pids` has mapped, those that somebody waits for first; `looks` tell who waits.
 
     Reads each process's memory map, which a thread stuck in the kernel can hold up, where it can be abandoned. A gap
-    only if none of the processes could be read.
+    only if none of the processes could be read, or no value of those that there are.
     """
     probes = {pid: Probe("semaphores", partial(procfs.mappings, pid, PREFIX), pid) for pid in pids}
     answers = {pid: probe.result(deadline) for pid, probe in probes.items()}
@@ -43,7 +44,9 @@ def semaphores(pids: Sequence[int], looks: Sequence[ProcessLook], deadline: Dead
         return gaps[0]
     waits = {one.process.id.pid: _addresses(one) for one in looks}
     found = [_semaphore(mapped, waits, deadline) for mapped in list(by_file.values())[:SEMAPHORES_MAX]]
-    told = (one for one in found if one)
+    told = [one for one in found if one]
+    if found and not told:
+        return Gap(what="semaphores", reason=GapReason.TIMED_OUT, detail="their values could not be read in time")
     return tuple(sorted(told, key=lambda one: (not one.waiting, one.path)))
 
 

@@ -15,6 +15,7 @@ from firstlight.evidence import files, listeners
 from firstlight.evidence.files import World
 from firstlight.evidence.inodes import Descriptor, Holders, holders
 from firstlight.evidence.mounts import Disks, Mount, mounts_of
+from firstlight.evidence.tcp_bytes import Carried, carried
 from firstlight.evidence.unix_sockets import UnixSocket, unix_sockets
 from firstlight.procfs import TcpSocket
 
@@ -32,7 +33,10 @@ def survey(kept: Mapping[int, list[Descriptor]], port: int, deadline: Deadline) 
     peers = {inode: one.peer for inode, one in unix.items() if one.peer}
     for table in tables:
         peers |= files.tcp_peers(table)
-    near = World(tcp, unix, peers, Holders({}, 0), _mounts(kept), Disks(), _unseen(by_network))
+    counted: dict[int, Carried] = {}
+    with suppress(OSError):
+        counted = carried(deadline)
+    near = World(tcp, unix, peers, Holders({}, 0), _mounts(kept), Disks(), counted, _unseen(by_network))
     keys = {key for found in kept.values() for key in files.other_ends(found, near)}
     if port:
         keys |= listeners.wanted(tcp, port)

@@ -1,6 +1,9 @@
 """Owners of mutexes in real programs; and every other thing that waits in a futex, which must have none."""
 
 import struct
+import subprocess
+import sys
+import textwrap
 
 import pytest
 from tests.unit.evidence.conftest import Eyes, Programs
@@ -165,6 +168,43 @@ def test_a_mutex_that_a_fork_left_locked_has_an_orphan(programs: Programs, eyes:
     found = awaited(eyes.until_in("futex", child).threads[0])
     holder = next(one.tid for one in eyes.look(process).processes[0].threads if one.tid != process.id.pid)
     assert (found.owner, found.orphan) == (0, holder)
+
+
+def test_a_mutex_of_a_thread_that_has_ended_has_an_orphan(programs: Programs, eyes: Eyes) -> None:
+    seen = program(
+        programs,
+        eyes,
+        """
+    one = mutex()
+    thread = in_thread(lambda: libc.pthread_mutex_lock(one))
+    thread.join()
+    while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+        time.sleep(0.01)
+    ready()
+    libc.pthread_mutex_lock(one)
+    """,
+    )
+    found = awaited(seen.threads[0])
+    assert found.owner == 0
+    assert found.orphan > seen.threads[0].tid
+
+
+def test_the_owner_in_a_container_is_told_by_its_id_outside(programs: Programs, eyes: Eyes) -> None:
+    inside = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to make a pid namespace here")
+    path = programs.folder / "inside.py"
+    text = """
+    one = mutex()
+    held_by_another(one)
+    ready()
+    libc.pthread_mutex_lock(one)
+    """
+    path.write_text(textwrap.dedent(BEGIN + text))
+    parent = programs.command([*inside, sys.executable, str(path)])
+    (child,) = programs.children(parent)
+    seen = eyes.until_in("futex", child)
+    assert awaited(seen.threads[0]).owner == sleeper(seen).tid > 100
 
 
 WITHOUT_OWNER = {

@@ -57,6 +57,12 @@ def test_whoever_works_in_the_folder_is_taken_for_the_builder(tmp_path: Path, pr
     assert found.holder_name.startswith("python")
 
 
+def test_a_file_that_is_there_to_be_locked_again_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "tvm-ffi" / "kernel").mkdir(parents=True)
+    (tmp_path / "tvm-ffi" / "kernel" / "lock").touch()
+    assert bare_lock_files([tmp_path], CLOCK, within()) == ()
+
+
 def test_a_lock_file_too_deep_or_a_folder_that_is_missing_is_not_found(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b" / "c" / "d" / "e" / "f"
     deep.mkdir(parents=True)

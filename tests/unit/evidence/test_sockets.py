@@ -105,6 +105,9 @@ def test_bytes_that_the_other_side_does_not_read_are_unsent(programs: Programs, 
         with ours:
             found = socket_of(eyes.until_in("sendto", process))
     assert found.unsent > 0
+    assert isinstance(found.sent_bytes, int)
+    assert found.sent_bytes > 0
+    assert found.received_bytes == 0
 
 
 def test_a_reply_over_ipc_that_never_comes_shows_both_ends(programs: Programs, eyes: Eyes) -> None:

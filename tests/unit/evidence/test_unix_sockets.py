@@ -1,14 +1,11 @@
-"""Unix sockets, asked of the real kernel; and answers of a kernel that refuses or lies."""
+"""Unix sockets, asked of the real kernel."""
 
 import os
 import socket
-import struct
 from pathlib import Path
 
-import pytest
-
 from firstlight.clock import Deadline, SystemClock
-from firstlight.evidence.unix_sockets import UnixSocket, take_answers, unix_sockets
+from firstlight.evidence.unix_sockets import UnixSocket, unix_sockets
 
 
 def inode(one: socket.socket) -> int:
@@ -46,20 +43,3 @@ def test_an_abstract_path_begins_with_an_at_sign() -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(b"\0firstlight-test")
         assert seen()[inode(server)].path == "@firstlight-test"
-
-
-def test_a_refusal_is_an_os_error() -> None:
-    refusal = struct.pack("=IHHII", 36, 2, 0, 1, 0) + struct.pack("=i", -1) + bytes(16)
-    with pytest.raises(PermissionError):
-        take_answers(refusal, {})
-
-
-def test_the_last_message_ends_it() -> None:
-    assert take_answers(struct.pack("=IHHII", 20, 3, 2, 1, 0) + bytes(4), {}) is False
-
-
-@pytest.mark.parametrize("data", [b"", b"\0" * 15, struct.pack("=IHHII", 4, 20, 0, 1, 0), bytes(64)])
-def test_a_torn_datagram_tells_nothing_and_ends(data: bytes) -> None:
-    found: dict[int, UnixSocket] = {}
-    assert take_answers(data, found) is True
-    assert found == {}
