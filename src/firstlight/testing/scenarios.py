@@ -13,6 +13,7 @@ from pathlib import Path
 
 from firstlight.core.events import Started, TokenVerified
 from firstlight.testing.launcher import command, free_port
+from firstlight.testing.programs.slow_start import WAYS
 from firstlight.testing.running import Ended, Up
 from firstlight.testing.server import TinyServer
 
@@ -84,6 +85,20 @@ FULL_LENGTH = (
     Scenario("silent_compute", ("--seconds", "90"), ONCE, burns=True, wait_s=400),
 )
 """The slow starts at the length that people meet. HEALTHY has them just longer than any stall may go unreported."""
+
+WAY_S = 35.0
+"""How long a way to be slow lasts: longer than any stall may go unreported."""
+BURNING_WAYS = frozenset({"compiles_once"})
+
+
+def healthy_way(way: str, seed: int, seconds: float = WAY_S) -> Scenario:
+    """A start that is slow in one of the `WAYS` of slow_start, with pauses as `seed` has them."""
+    options = ("--way", way, "--seed", str(seed), "--seconds", f"{seconds:g}")
+    return Scenario("slow_start", options, ONCE, burns=way in BURNING_WAYS, wait_s=seconds + 170.0)
+
+
+HEALTHY_WAYS = tuple(healthy_way(way, seed) for seed, way in enumerate(WAYS))
+"""Each way once, every one with pauses of its own."""
 
 
 def run(scenario: Scenario, folder: Path) -> Ended:
