@@ -18,6 +18,7 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, 
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last, unseen_stacks
 from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.waits import Kind
 
 QUOTED = 3
 _LOCK_FILE = re.compile(r"(^|/|\.)lock$|/locks/")
@@ -112,7 +113,12 @@ def _left(scene: Scene) -> tuple[Lock, ...]:
 
 
 def _polling(scene: Scene) -> list[Standing]:
-    return [one for one in scene.standings if one.thread and waits.polls_lock_file(one.thread)]
+    return [one for one in scene.standings if one.thread and (waits.polls_lock_file(one.thread) or _in_filelock(one))]
+
+
+def _in_filelock(one: Standing) -> bool:
+    """Whether it sleeps between two tries of the filelock package."""
+    return one.wait.kind is Kind.SLEEPS and any("/filelock/" in frame.file for frame in one.stack[:3])
 
 
 def _is_in_file_baton(one: Standing) -> bool:
