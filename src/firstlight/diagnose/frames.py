@@ -5,10 +5,12 @@ the innermost other frame is where it *is*, and the plumbing right below that is
 """
 
 import re
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 from firstlight.core.look import Frame
+from firstlight.core.words import printable
 
 _STANDARD_LIBRARY = re.compile(r"/lib(64)?/(python|pypy)\d[\d.]*t?/(?!site-packages/|dist-packages/)|^<frozen ")
 _PLUMBING_PACKAGES = re.compile(
@@ -17,6 +19,12 @@ _PLUMBING_PACKAGES = re.compile(
 )
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(\w+)")
 _WRAPPERS = re.compile(r"(.*\.)?(_?wrapper|_?wrapped|inner|decorate_context|__call__|_call_impl|_wrapped_call_impl)")
+
+_OF_ONE_RUN = re.compile(
+    r"0x[0-9a-fA-F]+|\d{4,}|(?<![0-9a-zA-Z])(?=[0-9a-z]*\d[0-9a-z]*\d)[0-9a-z]{12,}(?![0-9a-zA-Z])"
+)
+"""Addresses, long numbers, and the hashes that compilers name their files by."""
+_NAME_MAX = 120
 
 OUTER_FRAMES = 2
 
@@ -68,6 +76,12 @@ def telling(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
 
 def _own(stack: tuple[Frame, ...]) -> int | None:
     return next((at for at, frame in enumerate(stack) if not is_plumbing(frame)), None)
+
+
+@lru_cache(maxsize=8192)
+def steady(name: str) -> str:
+    """A name of a function or a file without what differs from run to run and from rank to rank."""
+    return printable(_OF_ONE_RUN.sub("#", name), _NAME_MAX)
 
 
 def basename(frame: Frame) -> str:

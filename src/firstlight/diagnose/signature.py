@@ -5,7 +5,6 @@ ranks there are and which of them it was this time.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -13,7 +12,6 @@ from firstlight.core.graph import Signature
 from firstlight.core.look import ThreadLook
 from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Role
-from firstlight.core.words import printable
 from firstlight.diagnose import frames, waits
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, stands_in_somebodys_way
@@ -24,7 +22,6 @@ WAITS_MAX = 64
 DIGEST_CHARACTERS = 12
 _PASSING = {Role.HELPER, Role.COMPILER}
 """They come and go, and where they are seen is chance."""
-_OF_A_RUN = re.compile(r"0x[0-9a-fA-F]+|\d{4,}|(?<![0-9a-zA-Z])[0-9a-z]*\d[0-9a-z]{11,}(?![0-9a-zA-Z])")
 
 
 def signature(scene: Scene) -> Signature:
@@ -69,7 +66,7 @@ def _ways(one: Standing) -> Iterator[str]:
 def _way(thread: ThreadLook, wait: Wait, *, spins: bool) -> str:
     stack = () if isinstance(thread.stack, Gap) else thread.stack
     chain = frames.gathering(stack)[::-1][:FRAMES] if stack else ()
-    places = " < ".join(f"{_steady(function)} ({_steady(file)})" for function, file, _ in chain)
+    places = " < ".join(f"{frames.steady(function)} ({frames.steady(file)})" for function, file, _ in chain)
     return f"{_manner(thread, wait, spins=spins)}{' in ' if places else ''}{places}"
 
 
@@ -81,7 +78,3 @@ def _manner(thread: ThreadLook, wait: Wait, *, spins: bool) -> str:
         return "runs"
     files = sorted({file.kind for file in wait.files}) if wait.kind is not Kind.POLL else []
     return " ".join([wait.kind.value, *files])
-
-
-def _steady(name: str) -> str:
-    return printable(_OF_A_RUN.sub("#", name), 80)

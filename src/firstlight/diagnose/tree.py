@@ -16,7 +16,6 @@ from firstlight.core.gap import Gap
 from firstlight.core.graph import StackTree, TreeFrame
 from firstlight.core.look import Frame, ThreadLook
 from firstlight.core.vocabulary import Role
-from firstlight.core.words import printable
 from firstlight.diagnose import frames
 from firstlight.diagnose.ranks import workers
 from firstlight.diagnose.scene import Scene
@@ -25,8 +24,6 @@ from firstlight.diagnose.standing import Standing
 FRAMES_MAX = 4000
 SPANS_MAX = 200
 NATIVE_MAX = 12
-_NAME_MAX = 120
-_RUN = re.compile(r"0x[0-9a-fA-F]+|\d{4,}|(?<![0-9a-zA-Z])[0-9a-f]{12,}(?![0-9a-zA-Z])")
 _INTERPRETER = re.compile(
     r"^_?Py[A-Z]|^_?PyEval|^(cfunction|method|builtin|slot|function|object|type)_|^_start$|^clone3?$"
 )
@@ -109,18 +106,15 @@ def _keys(stack: tuple[Frame, ...]) -> Iterator[tuple[_Key, int]]:
     own = next((at for at, frame in enumerate(stack) if frame.line > 0 and not _is_plumbing(frame.file)), 0)
     for at in range(len(stack) - 1, -1, -1):
         frame = stack[at]
-        yield (_steady(frame.function), _steady(frames.basename(frame)), frame.line if at > own else 0), frame.line
+        yield (
+            (frames.steady(frame.function), frames.steady(frames.basename(frame)), frame.line if at > own else 0),
+            frame.line,
+        )
 
 
 @lru_cache(maxsize=4096)
 def _is_plumbing(file: str) -> bool:
     return frames.is_plumbing(Frame(function="", file=file, line=1))
-
-
-@lru_cache(maxsize=4096)
-def _steady(name: str) -> str:
-    """A name without what differs from run to run."""
-    return printable(_RUN.sub("#", name), _NAME_MAX)
 
 
 def _frames(root: _Branch) -> Iterator[TreeFrame]:
