@@ -1,12 +1,14 @@
 """NCCL's RAS service, played by a small server on loopback with answers in the forms of 2.28 and 2.27."""
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.unit.evidence.conftest import Programs
 
 from firstlight.clock import Deadline, SystemClock
 from firstlight.core.collective import Communicator
@@ -274,6 +276,37 @@ def test_nobody_there_is_a_gap_that_says_why() -> None:
     found = communicators("localhost", port, within())
     assert isinstance(found, Gap)
     assert "nobody answers" in found.detail
+
+
+def test_a_port_that_only_the_server_listens_on_is_asked(serve: Callable[..., Service]) -> None:
+    service = serve("2.28.9", lambda client: client.sendall(json.dumps(ANSWER).encode()))
+    assert communicators("localhost", service.port, within(), [os.getpid()]) == (OF_JSON,)
+
+
+SHARES = """
+    import socket, sys, time
+    server = socket.socket()
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.bind(("127.0.0.1", int(sys.argv[1])))
+    server.listen()
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_port_of_another_job_or_of_several_is_not_asked(programs: Programs) -> None:
+    with socket.socket() as ours:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        ours.bind(("127.0.0.1", 0))
+        port = ours.getsockname()[1]
+        programs.python(SHARES, str(port))
+        theirs = communicators("localhost", port, within(), [os.getpid()])
+        ours.listen()
+        shared = communicators("localhost", port, within(), [os.getpid()])
+    assert isinstance(theirs, Gap)
+    assert "somebody else" in theirs.detail
+    assert isinstance(shared, Gap)
+    assert "several jobs" in shared.detail
 
 
 def test_another_machine_is_never_asked() -> None:

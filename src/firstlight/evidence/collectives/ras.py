@@ -6,9 +6,11 @@ end of the stream: JSON since 2.28.7, words before. Only loopback is asked, and 
 """
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import partial
 
+from firstlight import procfs
 from firstlight.clock import Deadline
 from firstlight.core.collective import Communicator
 from firstlight.core.gap import Gap
@@ -39,15 +41,37 @@ def is_safe_to_ask(versions: set[str]) -> bool:
     return not versions & CRASHES
 
 
-def communicators(host: str, port: int, deadline: Deadline) -> tuple[Communicator, ...] | Gap:
-    """Every communicator of the job that answers there; a gap if nobody does, or not in time, or not with sense."""
+def communicators(
+    host: str, port: int, deadline: Deadline, pids: Collection[int] = ()
+) -> tuple[Communicator, ...] | Gap:
+    """Every communicator of the job that answers there; a gap if nobody does, or not in time, or not with sense.
+
+    All processes of all jobs on a machine share one port unless they are told otherwise (SO_REUSEPORT), and any of
+    them may answer. So with `pids`, the processes of the server, nobody is asked if others listen there, too.
+    """
     addresses = _LOOPBACK.get(host, ())
     if not addresses:
         return _gap(GapReason.NOT_SUPPORTED, f"it answers on {host[:100]}, which is not this machine's loopback")
-    return Probe(WHAT, partial(_ask_any, addresses, port, deadline)).result(deadline)
+    return Probe(WHAT, partial(_ask_any, addresses, port, pids, deadline)).result(deadline)
 
 
-def _ask_any(addresses: tuple[str, ...], port: int, deadline: Deadline) -> tuple[Communicator, ...] | Gap:
+def _strangers(port: int, pids: Collection[int]) -> str:
+    """Why whoever listens on a port is not, or not surely, the server; empty if it is."""
+    listening = {row.inode for row in procfs.tcp_sockets() if row.state == "LISTEN" and row.local[1] == port}
+    own: set[int] = set()
+    for pid in pids:
+        with suppress(OSError):
+            own |= listening.intersection(procfs.sockets(pid))
+    if not own and listening:
+        return f"port {port} belongs to somebody else, or the server's sockets may not be seen"
+    return f"several jobs answer on port {port}: give each its own NCCL_RAS_ADDR" if listening - own else ""
+
+
+def _ask_any(
+    addresses: tuple[str, ...], port: int, pids: Collection[int], deadline: Deadline
+) -> tuple[Communicator, ...] | Gap:
+    if pids and (why := _strangers(port, pids)):
+        return _gap(GapReason.NOT_SUPPORTED, why)
     for address in addresses:
         try:
             with socket.create_connection((address, port), timeout=max(0.01, deadline.left)) as link:
