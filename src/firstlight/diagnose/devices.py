@@ -6,15 +6,17 @@ alone mislead.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.vocabulary import Role
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.places import first
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import gpus, words_of
+from firstlight.diagnose.sightings import gpus
 from firstlight.diagnose.standing import Standing
 
 BUSY_PERCENT = 90
@@ -25,7 +27,7 @@ LOW_POWER_SHARE = 0.4
 COMMUNICATOR = r"n?r?cclCommInit|ncclCommSplit|CommInitRank"
 COLLECTIVE = (
     r"^\S*(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|ncclSend|ncclRecv|isend|irecv)"
-    r"\w* \("
+    r"\w* ?\("
 )
 CUSTOM_ALL_REDUCE = (
     r"custom_?all_?reduce|custom_ar\b|cross_device_reduce|ca_comm|one_shot_all_reduce|two_shot_all_reduce"
@@ -47,10 +49,7 @@ def runners(scene: Scene) -> tuple[Standing, ...]:
 
 def frames_of(one: Standing) -> tuple[str, ...]:
     """Where its telling thread stands: native frames, then Python ones, each innermost first."""
-    if one.thread is None:
-        return ()
-    stacks = (one.thread.native, one.thread.stack)
-    return tuple(words_of(frame) for stack in stacks if not isinstance(stack, Gap) for frame in stack)
+    return one.words
 
 
 def in_place(scene: Scene, pattern: str) -> tuple[Standing, ...]:
@@ -101,8 +100,13 @@ def unseen_native(scene: Scene) -> Iterator[Gap]:
 
 
 def _at(one: Standing, pattern: str) -> int | None:
-    wanted = re.compile(pattern, re.IGNORECASE)
-    return next((at for at, words in enumerate(frames_of(one)) if wanted.search(words)), None) if pattern else None
+    return _first(one.words, pattern) if pattern else None
+
+
+@lru_cache(maxsize=4096)
+def _first(words: tuple[str, ...], pattern: str) -> int | None:
+    """Most ranks stand alike, and many causes ask for the same places."""
+    return first(words, re.compile(pattern, re.IGNORECASE))
 
 
 def spinning(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -9,7 +9,10 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said
 
-_ERROR_802 = r"\(802\)|error[: ]+802\b|system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY|cudaErrorSystemNotReady"
+_ERROR_802 = (
+    r"\b(cuda|runtime|driver)\b.{0,40}\berror:? \(?802\b|system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY"
+    r"|cudaErrorSystemNotReady"
+)
 _STARTS = r"^cu(da)?(Init|GetDeviceCount|DeviceGetCount)|_cuda_init|_lazy_init|device_count|cuMulticast|ncclNvls"
 _UNREADY = ("in progress", "not started")
 

@@ -29,7 +29,7 @@ def _orphaned(scene: Scene) -> Iterator[Sighting | Gap]:
 def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
     """A forked process with one thread waits for a lock that only another thread of it could release."""
     for one in _forked(scene):
-        if one.look.sample.threads == 1 and one.thread and _waits_for_good(one.thread):
+        if one.look.sample.threads == 1 and _is_at_lock(one.thread):
             yield from _told(scene, one, "that only a thread of its own could release, and it has no other")
 
 
@@ -50,6 +50,11 @@ def _waits_for_good(thread: ThreadLook) -> bool:
         return False
     words = [int(word, 16) for word in re.findall(r"0x[0-9a-f]+", thread.syscall)]
     return len(words) > 3 and bool(words[1] & PRIVATE) and words[3] == 0 and thread.state != "R"
+
+
+def _is_at_lock(thread: ThreadLook | None) -> bool:
+    """Whether it takes a lock for good: a wait for an event may still end by a signal's handler."""
+    return thread is not None and _waits_for_good(thread) and _takes_lock(thread)
 
 
 def _takes_lock(thread: ThreadLook) -> bool:

@@ -44,7 +44,8 @@ def _differ(scene: Scene) -> Iterator[Sighting | Gap]:
         yield calls
         return
     for (group, sequence), made in sorted(_by_call(calls).items(), key=lambda item: item[0][1]):
-        if all(call.state == "completed" for call in made):
+        once = len({call.rank for call in made}) == len(made)
+        if all(call.state == "completed" for call in made) or not once:
             continue
         if len({_shape(call) for call in made}) > 1:
             yield from (Sighting(_words(call), what=f"call {sequence} of group {group}") for call in made[:_TOLD])
@@ -79,23 +80,23 @@ def _wait_across(scene: Scene) -> Iterator[Sighting | Gap]:
     if isinstance(calls, Gap):
         yield calls
         return
-    made = {(call.rank, call.group, call.sequence) for call in calls}
-    members = {(call.rank, call.group) for call in calls}
-    waiting = list(_first_waits(calls).values())
+    latest: dict[tuple[int, str], int] = {}
+    for call in calls:
+        at = call.rank, call.group
+        latest[at] = max(call.sequence, latest.get(at, 0))
+    waiting = [] if any(one.moves for one in runners(scene)) else list(_first_waits(calls).values())
     for one in waiting:
         for other in waiting:
-            apart = one.rank < other.rank and one.group != other.group
-            strangers = (other.rank, one.group, one.sequence) not in made and (
-                one.rank,
-                other.group,
-                other.sequence,
-            ) not in made
-            both_members = (other.rank, one.group) in members and (one.rank, other.group) in members
-            if apart and strangers and both_members:
+            if one.rank < other.rank and _awaits(latest, one, other) and _awaits(latest, other, one):
                 yield from (
                     Sighting(_words(call), what=f"groups {one.group} and {other.group}") for call in (one, other)
                 )
                 return
+
+
+def _awaits(latest: dict[tuple[int, str], int], one: CollectiveCall, other: CollectiveCall) -> bool:
+    """Whether the rank of `other` belongs to the group that `one` waits in, and has not come to that call."""
+    return one.group != other.group and latest.get((other.rank, one.group), one.sequence) < one.sequence
 
 
 def _first_waits(calls: tuple[CollectiveCall, ...]) -> dict[int, CollectiveCall]:

@@ -1,5 +1,6 @@
 """A spawned child runs the user's script again from the top, since its start is not under a main guard."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -10,10 +11,13 @@ from firstlight.diagnose.quotes import chain
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import said, threads
 
-_TOLD = r"before the current process has finished its bootstrapping phase|freeze_support\(\)"
+_TOLD = r"before the current process has finished its bootstrapping phase"
 _RUNS_MAIN = ("_fixup_main_from_path", "_fixup_main_from_name")
-_STARTS = ("start", "Popen", "_launch", "spawn_main", "__init__", "from_engine_args", "launch_server", "run_server")
-_STARTING_FILES = ("multiprocessing/process.py", "multiprocessing/popen", "/vllm/", "/sglang/", "subprocess.py")
+_STARTS_PROCESS = re.compile(r"^(start|_launch|__init__) \S*/multiprocessing/(process|popen_\w+|context)\.py$")
+_STARTS_ENGINE = re.compile(
+    r"^(__init__|from_engine_args|launch_server|run_server) \S*/(vllm|sglang)/\S*(engine|llm|entrypoints)"
+)
+_IMPORTS = "<frozen importlib"
 
 
 def _told(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -28,7 +32,8 @@ def _starts_again(scene: Scene) -> Iterator[Sighting | Gap]:
             continue
         at = next((at for at, frame in enumerate(thread.stack) if frame.function in _RUNS_MAIN), 0)
         inner = thread.stack[:at]
-        starts = next((frame for frame in inner if _starts(frame)), None)
+        imports = any(frame.file.startswith(_IMPORTS) for frame in inner)
+        starts = next((frame for frame in inner if _starts(frame)), None) if not imports else None
         if starts:
             script = next((frame for frame in reversed(inner) if not frames.is_plumbing(frame)), starts)
             pid = one.process.id.pid
@@ -37,7 +42,8 @@ def _starts_again(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _starts(frame: Frame) -> bool:
-    return frame.function.rsplit(".", 1)[-1] in _STARTS and any(part in frame.file for part in _STARTING_FILES)
+    words = f"{frame.function.rsplit('.', 1)[-1]} {frame.file}"
+    return bool(_STARTS_PROCESS.search(words) or _STARTS_ENGINE.search(words))
 
 
 CAUSE = Cause(

@@ -23,13 +23,14 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said, variable
 
 _EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
+_PLACES = r"\((pynccl|cuda_communicator|communication_op|quick_all_reduce)\.py"
 _BESIDE_NCCL = f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _IOMMU_WARNING = r"missing \W*iommu=pt"
 
 
 def _spins_for_a_peer(scene: Scene) -> Iterator[Sighting | Gap]:
     """GPUs spin in an exchange, and the way between them is known to swallow writes."""
-    yield from both(both(all_in(scene, _EXCHANGE), spinning(scene)), diverted(scene))
+    yield from both(both(all_in(scene, f"{_EXCHANGE}|{_PLACES}"), spinning(scene)), diverted(scene))
 
 
 def _connects(scene: Scene) -> Iterator[Sighting | Gap]:

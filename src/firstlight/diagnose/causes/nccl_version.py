@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
 from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, unseen_native, version
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -36,7 +36,7 @@ KNOWN = (
 def _lost_slots(scene: Scene) -> Iterator[Sighting | Gap]:
     """A rank waits for a free slot in a queue of which this NCCL loses slots on this machine."""
     if scene.bundle.host.cpu_arch == "aarch64":
-        yield from both(stands_in(scene, _APPEND, native=True), _older(scene, APPEND_FIXED))
+        yield from both(stands_in(scene, _APPEND, native=True, waiting=True), _older(scene, APPEND_FIXED))
         yield from unseen_native(scene)
 
 
@@ -108,7 +108,7 @@ CAUSE = Cause(
         supports("Does a rank wait for a free slot of the proxy?", _waits_to_append),
         supports("Is a version with a known fault in the place where it shows?", _known),
         supports("Do processes in NCCL map different builds of it?", _different),
-        rules_out("Is it one build, newer than all known faults?", _mended),
+        speaks_against("Is it one build, newer than all known faults?", _mended),
     ),
     advice=Advice(
         confirm=("grep libnccl /proc/PID/maps for every rank: compare path and build id, not the version string.",),

@@ -4,23 +4,35 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
+from firstlight.core.words import exit_words
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.devices import runners
+from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, processes, said, variable
+from firstlight.diagnose.sightings import both, processes, said, stands_in, variable
 
 _REFUSED = (
     r"(set_mempolicy|get_mempolicy|mbind|migrate_pages|move_pages|numa_\w+|numactl).*"
     r"(not permitted|EPERM|errno:? ?1\b|failed)"
     r"|numa.*(operation not permitted|permission denied)"
 )
+_BINDS = r"init_cpu_threads|numa_|mempolicy|migrate_pages|_bind_\w+|set_affinity"
 _BINDING = r"VLLM_CPU_OMP_THREADS_BIND|SGLANG_CPU_OMP_THREADS_BIND|GOMP_CPU_AFFINITY|KMP_AFFINITY"
 
 
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The log tells that a call was refused, and the process may not make it."""
-    yield from both(said(scene, _REFUSED), _may_not(scene))
+    """The log tells that a call was refused, the process may not make it, and it died of it or is still at it.
+
+    Many servers only warn of it and go on.
+    """
+    binding = _ends(scene) if scene.deaths else stands_in(scene, _BINDS)
+    yield from both(both(said(scene, _REFUSED), _may_not(scene)), binding)
+
+
+def _ends(scene: Scene) -> Iterator[Sighting]:
+    gone = scene.deaths[0]
+    yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
 
 
 def _may_not(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -61,7 +73,7 @@ CAUSE = Cause(
     nature=Nature.MACHINE,
     title="binding to NUMA nodes or cores goes wrong",
     clues=(
-        decides("Was a binding of memory refused to a process that may not bind?", _refused),
+        decides("Was a binding refused to a process that may not bind, and died of it or is at it?", _refused),
         supports("Are ranks bound to the very same cores?", _share),
     ),
     advice=Advice(

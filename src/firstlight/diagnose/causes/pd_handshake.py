@@ -15,7 +15,7 @@ DEFAULT_PORT = 8998
 
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
     """This side is to have the bootstrap port open, does not, and somebody is refused there or gets no answer."""
-    if _role(scene) == "prefill":
+    if _role(scene) == "prefill" and scene.bundle.node == 0:
         yield from both(_not_open(scene), (*_calls(scene), *_refused(scene)))
 
 

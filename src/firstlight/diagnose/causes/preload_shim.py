@@ -18,7 +18,11 @@ _HARMLESS = re.compile(
 )
 """What is often preloaded and never comes between the program and CUDA."""
 _WAITS = re.compile(r"^(libc|libpthread|ld-linux)[-.\w]*$")
-_CUDA_CALLS = rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*|_cuda_init"
+_CALLS = re.compile(r"_*(cu(da)?|nccl)[A-Z]|nvml[A-Z]")
+_CUDA_CALLS = (
+    rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*"
+    r"|^(_cuda_init|set_device|mem_get_info) "
+)
 
 
 def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -37,7 +41,7 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _on_the_way(native: tuple[NativeFrame, ...]) -> bool:
-    return any(frame.function.startswith(("cu", "nccl", "nvml")) for frame in native)
+    return any(_CALLS.match(frame.function) for frame in native)
 
 
 def _maps_it_in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
