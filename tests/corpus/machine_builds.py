@@ -42,7 +42,7 @@ COMPILING = (
 )
 
 
-def lock_file(path: str, *, age_s: float = 90_000, **more: object) -> Lock:
+def lock_file(path: str, *, age_s: float = 90_000.0, **more: object) -> Lock:
     return Lock(kind="file", path=path, holder=0, age_s=age_s, **more)  # type: ignore[arg-type]
 
 
@@ -68,7 +68,7 @@ def _diffusion(*, locked: bool) -> Bundle:
     return sglang(
         scheduler(0, stack, syscall="clock_nanosleep(0x1, 0x0)"),
         phase=Phase.WARMUP,
-        locks=[lock_file(path, age_s=700_000)] if locked else [],
+        locks=[lock_file(path, age_s=700_000.0)] if locked else [],
         log=[line("Warming up the pipeline", source="TP0", number=0)],
     )
 

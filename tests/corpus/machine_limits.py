@@ -63,7 +63,7 @@ def _taken(said: str, *, owner: int, port: int, engine_: str = "vllm") -> Bundle
 
 def _orphans(*, there: bool) -> Bundle:
     left = [
-        Leftover(pid=2201, name="sglang::scheduler_TP0", state="S", age_s=8000, holds=("GPU 0", "/tmp/tmp_ipc_7"))
+        Leftover(pid=2201, name="sglang::scheduler_TP0", state="S", age_s=8000.0, holds=("GPU 0", "/tmp/tmp_ipc_7"))
     ]
     return sglang(
         *schedulers(2, ["recv_requests (sglang/srt/managers/scheduler.py:1100)"], files=[device("/dev/nvidia0")]),
