@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from firstlight.core.look import Frame
+from firstlight.core.look import Frame, NativeFrame
 from firstlight.core.words import printable
 
 _STANDARD_LIBRARY = re.compile(r"/lib(64)?/(python|pypy)\d[\d.]*t?/(?!site-packages/|dist-packages/)|^<frozen ")
@@ -47,7 +47,12 @@ class Place(NamedTuple):
 
 def is_plumbing(frame: Frame) -> bool:
     """True for code that a program waits with, rather than code that says what the program was at."""
-    return bool(_STANDARD_LIBRARY.search(frame.file) or _PLUMBING_PACKAGES.search(frame.file))
+    return _is_plumbing(frame.file)
+
+
+@lru_cache(maxsize=8192)
+def _is_plumbing(file: str) -> bool:
+    return bool(_STANDARD_LIBRARY.search(file) or _PLUMBING_PACKAGES.search(file))
 
 
 def place(stack: tuple[Frame, ...]) -> Place | None:
@@ -98,6 +103,13 @@ def package(frame: Frame) -> str:
 def shown(frame: Frame) -> str:
     """A frame as people write it: `load (weights.py:88)`."""
     return f"{frame.function} ({basename(frame)}:{frame.line})"
+
+
+def words_of(frame: Frame | NativeFrame) -> str:
+    """A frame as "function (file:line)" or "function (library)"."""
+    if isinstance(frame, NativeFrame):
+        return f"{frame.function or '??'} ({frame.library})" if frame.library else frame.function
+    return shown(frame)
 
 
 def gathering(stack: tuple[Frame, ...]) -> tuple[tuple[str, str, int], ...]:

@@ -6,7 +6,7 @@ from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.names import listed, of_exit
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.standing import Standing, difference
+from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.weigh import Verdicts
 
 _BYSTANDERS = {Role.FRONT, Role.HELPER}
@@ -44,7 +44,7 @@ def _explained(scene: Scene, findings: tuple[Finding, ...]) -> bool:
 
 def _moving(scene: Scene) -> str:
     """Who moved between the looks and how; empty if nobody did."""
-    changes = difference(scene.bundle)
+    changes = scene.changes
     if changes is None or changes.change is not Change.MOVING:
         return ""
     moved = [f"{scene.name(one.id.pid)} {one.why}" for one in changes.processes if one.change is Change.MOVING]

@@ -5,7 +5,6 @@ from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.standing import difference
 from firstlight.diagnose.waits import Kind
 from firstlight.diagnose.weigh import Verdicts
 
@@ -16,7 +15,7 @@ def next_steps(scene: Scene, verdicts: Verdicts, gaps: tuple[Gap, ...], *, stall
     """Advice of the findings first, then how to close the gaps, then what would tell more if nothing was found."""
     steps = [advice for finding in verdicts.findings for advice in finding.advice]
     steps += _to_close(gaps)
-    changes = difference(scene.bundle)
+    changes = scene.changes
     if not verdicts.cause and (stalled or not (changes and changes.change is Change.MOVING)):
         steps += _to_collect(scene)
     return tuple(dict.fromkeys(steps))[:_STEPS_MAX]

@@ -5,13 +5,14 @@ from functools import cached_property
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
-from firstlight.core.look import Listener, Lock
+from firstlight.core.look import Listener, Lock, Look
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
+from firstlight.diagnose.compare import Difference
 from firstlight.diagnose.losses import Lost, has_like, losses
 from firstlight.diagnose.names import Names
 from firstlight.diagnose.ranks import Group, groups, workers
-from firstlight.diagnose.standing import Standing, last_look, standings
+from firstlight.diagnose.standing import Standing, difference, last_look, standings
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +20,11 @@ class Scene:
     """A bundle, and where everybody in it stands; equal only to itself, so that what is made of it can be kept.
 
     `deaths` are the ends that matter, the cause of the others first; `missed` is false where they only speak for it.
-    `alive` leaves out whoever was seen to end.
+    `alive` leaves out whoever was seen to end. `changes` tells what moved between two looks.
     """
 
     bundle: Bundle
+    changes: Difference | None
     standings: tuple[Standing, ...]
     groups: tuple[Group, ...]
     names: Names
@@ -36,6 +38,11 @@ class Scene:
 
     def standing(self, pid: int) -> Standing | None:
         return self._by_pid.get(pid)
+
+    @property
+    def last(self) -> Look | None:
+        """The look that counts."""
+        return last_look(self.bundle)
 
     @cached_property
     def _by_pid(self) -> dict[int, Standing]:
@@ -76,7 +83,8 @@ def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
     """Read a bundle once. `root` is the server's first process; without it, it is guessed where a look shows who is
     there."""
     look = last_look(bundle)
-    stands = standings(bundle)
+    changes = difference(bundle)
+    stands = standings(bundle, changes)
     ended = ends(bundle, stands)
     alive = _alive(stands, ended)
     first = root or _oldest(bundle, ended)
@@ -87,6 +95,7 @@ def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
     owned_ports = {listener.port for listener in listeners if listener.pid in own}
     return Scene(
         bundle=bundle,
+        changes=changes,
         standings=stands,
         groups=groups(stands),
         names=Names(bundle),

@@ -11,10 +11,11 @@ from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.log import LogLine
-from firstlight.core.look import Look, NativeFrame, ProcessLook, ThreadLook
+from firstlight.core.look import Look, ProcessLook, ThreadLook
 from firstlight.core.vocabulary import GapReason
-from firstlight.diagnose import frames
+from firstlight.diagnose import places
 from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.waits import Kind
@@ -75,19 +76,13 @@ def stands_in(scene: Scene, pattern: str, *, native: bool = False, waiting: bool
 
     With `waiting` only threads that do not run. A process of which no stack could be seen gives its gap.
     """
-    wanted = re.compile(pattern)
-    for one in processes(scene):
-        for thread in one.threads:
-            if waiting and thread.state == "R":
-                continue
-            stack = thread.native if native else thread.stack
-            if isinstance(stack, Gap):
-                yield stack
-                continue
-            at = next((at for at, frame in enumerate(stack) if wanted.search(words_of(frame))), None)
-            if at is not None:
-                shown = " < ".join(words_of(frame) for frame in stack[max(0, at - 1) : at + 3])
-                yield Sighting(shortened(f"{scene.name(one.process.id.pid)}: {shown}"), (one.process.id.pid,))
+    for there in places.found(scene, re.compile(pattern), words_of, native=native):
+        if isinstance(there, Gap):
+            yield there
+        elif not (waiting and there.thread.state == "R"):
+            pid = there.look.process.id.pid
+            shown = " < ".join(words_of(frame) for frame in there.stack[max(0, there.depth - 1) : there.depth + 3])
+            yield Sighting(shortened(f"{scene.name(pid)}: {shown}"), (pid,))
 
 
 def unseen_waits(scene: Scene) -> Iterator[Gap]:
@@ -110,13 +105,6 @@ def unseen_stacks(scene: Scene) -> Iterator[Gap]:
             yield from one.look.gaps
         else:
             yield from (thread.stack for thread in one.look.threads if isinstance(thread.stack, Gap))
-
-
-def words_of(frame: object) -> str:
-    """A frame as "function (file:line)" or "function (library)"."""
-    if isinstance(frame, NativeFrame):
-        return f"{frame.function or '??'} ({frame.library})" if frame.library else frame.function
-    return frames.shown(frame)  # type: ignore[arg-type]
 
 
 def libraries(scene: Scene, *kinds: str) -> Iterator[tuple[ProcessLook, Library] | Gap]:

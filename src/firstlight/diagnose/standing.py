@@ -1,7 +1,8 @@
 """Where each process stands: the thread that tells most, and what it waits for. Pure."""
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
@@ -13,7 +14,8 @@ from firstlight.diagnose.waits import Kind, Wait
 _JOINS = re.compile(r"(^|\.)(join|_wait_for_tstate_lock|_shutdown|shutdown)$")
 
 
-class Standing(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Standing:
     """One process: its most telling thread, what that waits for, and what the process did between two looks."""
 
     look: ProcessLook
@@ -50,6 +52,12 @@ class Standing(NamedTuple):
     def stack(self) -> tuple[Frame, ...]:
         return self.thread.stack if self.thread and not isinstance(self.thread.stack, Gap) else ()
 
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The native frames of the thread, then the Python ones, each innermost first, in words."""
+        stacks = (self.thread.native, self.thread.stack) if self.thread else ()
+        return tuple(frames.words_of(frame) for stack in stacks if not isinstance(stack, Gap) for frame in stack)
+
 
 def last_look(bundle: Bundle) -> Look | None:
     return bundle.looks[-1] if bundle.looks else None
@@ -60,12 +68,11 @@ def difference(bundle: Bundle) -> Difference | None:
     return compare(bundle.looks[0], bundle.looks[-1]) if len(bundle.looks) > 1 else None
 
 
-def standings(bundle: Bundle) -> tuple[Standing, ...]:
-    """Where every process of the last look stands."""
+def standings(bundle: Bundle, changes: Difference | None) -> tuple[Standing, ...]:
+    """Where every process of the last look stands; `changes` is what moved since the first."""
     look = last_look(bundle)
     if look is None:
         return ()
-    changes = difference(bundle)
     locks = look.locks if isinstance(look.locks, tuple) else ()
     found = []
     for one in look.processes:

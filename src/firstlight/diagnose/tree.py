@@ -9,7 +9,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
@@ -103,18 +102,13 @@ def _add(root: _Branch, stack: tuple[Frame, ...], numbers: list[int]) -> None:
 
 def _keys(stack: tuple[Frame, ...]) -> Iterator[tuple[_Key, int]]:
     """Outermost first, what makes a frame the same as another, and its line."""
-    own = next((at for at, frame in enumerate(stack) if frame.line > 0 and not _is_plumbing(frame.file)), 0)
+    own = next((at for at, frame in enumerate(stack) if frame.line > 0 and not frames.is_plumbing(frame)), 0)
     for at in range(len(stack) - 1, -1, -1):
         frame = stack[at]
         yield (
             (frames.steady(frame.function), frames.steady(frames.basename(frame)), frame.line if at > own else 0),
             frame.line,
         )
-
-
-@lru_cache(maxsize=4096)
-def _is_plumbing(file: str) -> bool:
-    return frames.is_plumbing(Frame(function="", file=file, line=1))
 
 
 def _frames(root: _Branch) -> Iterator[TreeFrame]:

@@ -2,6 +2,7 @@
 
 import re
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
@@ -72,8 +73,7 @@ class Wait(NamedTuple):
 def wait_of(thread: ThreadLook, look: ProcessLook, locks: tuple[Lock, ...]) -> Wait:
     """What `thread` of the process in `look` waits for."""
     kind, call = _kind(thread)
-    opened = {one.fd: one for one in look.files}
-    files = tuple(opened[fd] for fd in thread.fds if fd in opened)
+    files = _files(thread, look) if thread.fds else ()
     pid = look.process.id.pid
     if kind is Kind.CHILD:
         return Wait(kind, call, pids=_child(thread))
@@ -83,6 +83,11 @@ def wait_of(thread: ThreadLook, look: ProcessLook, locks: tuple[Lock, ...]) -> W
     if kind is Kind.OPEN:
         return Wait(kind, call, tuple(one for one in look.files if one.fd < 0 and one.target.endswith(thread.path)))
     return Wait(kind, call, files, other_ends(files, pid))
+
+
+def _files(thread: ThreadLook, look: ProcessLook) -> tuple[OpenFile, ...]:
+    opened = {one.fd: one for one in look.files}
+    return tuple(opened[fd] for fd in thread.fds if fd in opened)
 
 
 def other_ends(files: tuple[OpenFile, ...], pid: int) -> tuple[int, ...]:
@@ -96,14 +101,23 @@ def _kind(thread: ThreadLook) -> tuple[Kind, str]:
         return Kind.RUNS, "running"
     if not isinstance(thread.syscall, Gap) and not thread.syscall.startswith(_RESTARTED):
         name = thread.syscall.partition("(")[0]
-        kind = next((kind for pattern, kind in _CALLS if re.fullmatch(pattern, name)), None)
+        kind = _by_call(name)
         if kind:
             return kind, name
         return (Kind.STORAGE if thread.state == "D" else Kind.OTHER), name
     if not isinstance(thread.wchan, Gap) and thread.wchan:
-        kind = next((kind for pattern, kind in _KERNEL_FUNCTIONS if re.search(pattern, thread.wchan)), Kind.OTHER)
-        return kind, thread.wchan
+        return _by_kernel_function(thread.wchan), thread.wchan
     return Kind.UNKNOWN, ""
+
+
+@lru_cache(maxsize=512)
+def _by_call(name: str) -> Kind | None:
+    return next((kind for pattern, kind in _CALLS if re.fullmatch(pattern, name)), None)
+
+
+@lru_cache(maxsize=512)
+def _by_kernel_function(name: str) -> Kind:
+    return next((kind for pattern, kind in _KERNEL_FUNCTIONS if re.search(pattern, name)), Kind.OTHER)
 
 
 def _child(thread: ThreadLook) -> tuple[int, ...]:

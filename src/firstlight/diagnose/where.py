@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Folder, Frame, NativeFrame, ProcessLook, ThreadLook
-from firstlight.diagnose import frames
+from firstlight.diagnose import frames, places
 from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import processes, words_of
-from firstlight.diagnose.standing import difference
+from firstlight.diagnose.sightings import processes
 
 QUOTED = 3
 """Frames that one line of evidence shows."""
@@ -37,17 +37,8 @@ class At(NamedTuple):
 def at(scene: Scene, pattern: str, *, native: bool = False) -> Iterator[At | Gap]:
     """Threads with a frame that matches `pattern`, as "function file" with the whole path (native: "function
     library"); the gap of each stack that could not be seen."""
-    wanted = re.compile(pattern)
-    for one in processes(scene):
-        for thread in one.threads:
-            stack = thread.native if native else thread.stack
-            if isinstance(stack, Gap):
-                yield stack
-                continue
-            found: tuple[Frame | NativeFrame, ...] = stack
-            depth = next((depth for depth, frame in enumerate(found) if wanted.search(_full(frame))), None)
-            if depth is not None:
-                yield At(one, thread, depth, found)
+    for there in places.found(scene, re.compile(pattern), _full, native=native):
+        yield there if isinstance(there, Gap) else At(*there)
 
 
 def _full(frame: Frame | NativeFrame) -> str:
@@ -77,7 +68,7 @@ def main_place(there: ProcessLook) -> frames.Place | None:
 
 def seconds_between(scene: Scene) -> float:
     """From the first look to the last; 0 where there are not two."""
-    changes = difference(scene.bundle)
+    changes = scene.changes
     return changes.seconds if changes else 0.0
 
 

@@ -8,9 +8,10 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import NativeFrame, ProcessLook
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.devices import COMMUNICATOR, unseen_native
+from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, libraries, stands_in, threads, variable, words_of
+from firstlight.diagnose.sightings import both, libraries, stands_in, threads, variable
 
 _KINDS = ("foreign", "profiler", "preload")
 _HARMLESS = re.compile(

@@ -7,9 +7,10 @@ from firstlight.core.look import ThreadLook
 from firstlight.core.vocabulary import Role
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.devices import runners, unseen_native
+from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, libraries, threads, words_of
+from firstlight.diagnose.sightings import both, libraries, threads
 
 _COMPILER = "libnvidia-ptxjitcompiler"
 

@@ -8,7 +8,6 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, 
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both
-from firstlight.diagnose.standing import difference
 
 
 def _in_this_process(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -23,7 +22,7 @@ def _fresh_cache(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _all_still(scene: Scene) -> Iterator[Sighting]:
     """Nobody computes at all."""
-    changes = difference(scene.bundle)
+    changes = scene.changes
     if changes and changes.processes and {one.change for one in changes.processes} == {Change.STILL}:
         yield Sighting(f"no process of the server used any CPU in {changes.seconds:.0f} s, and no compiler is there")
 
