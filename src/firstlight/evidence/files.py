@@ -32,6 +32,7 @@ MAPPED_MAX = 64
 
 _WEIGHTS = re.compile(r"\.(safetensors|bin|pt|pth|gguf|ckpt|npz|npy|incomplete)$")
 _LOCKS = re.compile(r"(^|/)lock$|\.lock$|(^|/)lock_")
+_NOT_CONNECTED = frozenset({"LISTEN", "SYN_SENT", "CLOSE"})
 _DEVICES = re.compile(r"/dev/(nvidia|kfd|dri|infiniband|fuse|shm/)")
 
 
@@ -196,7 +197,8 @@ def _socket(descriptor: Descriptor, shown: OpenFile, world: World) -> OpenFile:
 
 def _tcp_record(row: TcpSocket, world: World) -> Socket:
     listens = row.state == "LISTEN"
-    counted = world.carried.get(row.inode)
+    nothing = Carried(0, 0) if row.state in _NOT_CONNECTED else None
+    counted = world.carried.get(row.inode, nothing)
     return Socket(
         family="inet6" if ":" in row.local[0] else "inet",
         state=row.state,

@@ -31,7 +31,8 @@ _RECURSIVE, _ERROR_CHECK = 1, 2
 _TYPE, _ROBUST, _INHERITS, _SHARED, _ELISION = 3, 16, 32, 128, 256 | 512
 _KNOWN = _TYPE | _ROBUST | _INHERITS | _SHARED | _ELISION
 _CONTENDED = 2
-_USERS_MAX = 1 << 16
+_USERS_MAX = 4096
+"""Its owner, and those in conditions with it; where a pointer lies instead, its upper half is larger than this."""
 _TID_MAX = 1 << 22
 _MUTEX = struct.Struct("=IIiIi")
 _ALIGNED = 8
@@ -60,9 +61,8 @@ class Owners:
     A mutex names its owner by the id that the process itself knows, which is another one in a container.
     """
 
-    def __init__(self, pid: int, threads: int) -> None:
+    def __init__(self, pid: int) -> None:
         self._pid = pid
-        self.count = threads
 
     @cached_property
     def own(self) -> dict[int, int]:
@@ -105,7 +105,7 @@ def futex_of(wait: FutexWait, tid: int, memory: Memory, owners: Owners, machine:
 
 def _owner(wait: FutexWait, tid: int, fields: tuple[int, ...], owners: Owners) -> tuple[int, int]:
     """The owner, and the orphan as in `core.look.Futex`."""
-    named, kind = named_owner(wait, fields, owners.count), fields[4]
+    named, kind = named_owner(wait, fields), fields[4]
     if not named:
         return 0, 0
     owner = owners.own.get(named, 0)
@@ -116,15 +116,12 @@ def _owner(wait: FutexWait, tid: int, fields: tuple[int, ...], owners: Owners) -
     return owner, 0 if owner else named
 
 
-def named_owner(wait: FutexWait, fields: tuple[int, ...], threads: int) -> int:
-    """The thread that the memory at a futex names as its owner, if that is a locked glibc mutex; else 0. Pure.
-
-    `threads` is how many the process has: so many can count as users of a mutex of its own.
-    """
+def named_owner(wait: FutexWait, fields: tuple[int, ...]) -> int:
+    """The thread that the memory at a futex names as its owner, if that is a locked glibc mutex; else 0. Pure."""
     word, count, owner, users, kind = fields
     if not 0 < owner <= _TID_MAX or kind & ~_KNOWN:
         return 0
-    if not 1 <= users <= (_USERS_MAX if kind & _SHARED else threads):
+    if not 1 <= users <= _USERS_MAX:
         return 0
     counts = kind & _TYPE == _RECURSIVE or kind & (_ROBUST | _INHERITS)
     if bool(count) != bool(counts):

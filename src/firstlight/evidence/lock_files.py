@@ -18,7 +18,7 @@ from firstlight import procfs
 from firstlight.clock import Clock, Deadline
 from firstlight.core.look import Lock
 from firstlight.evidence import folders
-from firstlight.evidence.mounts import filesystem_at, mounts_of
+from firstlight.evidence.mounts import Disks, filesystem_at, mounts_of
 
 ENTRIES_MAX = 5000
 DEPTH_MAX = 4
@@ -111,7 +111,11 @@ def bare_lock_files(roots: Iterable[Path], clock: Clock, deadline: Deadline) -> 
 
 def _lock_files(roots: Iterable[Path], deadline: Deadline) -> Iterator[Path]:
     seen = 0
+    mounts, disks = mounts_of("self"), Disks()
     for root in roots:
+        filesystem = filesystem_at(str(root), mounts)
+        if not disks.about(root, filesystem, filesystem).answered:
+            continue
         for folder, below, files in os.walk(root):
             if len(Path(folder).relative_to(root).parts) >= DEPTH_MAX:
                 below.clear()

@@ -68,7 +68,7 @@ def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
     if any(waits_for_memory_map(one.stat.state, one.wchan) for one in stands.values()):
         memory = _refuse
         gaps.append(Gap(what="memory", reason=GapReason.TIMED_OUT, detail=MAP_LOCKED, pid=pid))
-    owners = Owners(pid, len(tids))
+    owners = Owners(pid)
     looks = (_while_it_lives(partial(_thread, pid, tid, one, memory, owners)) for tid, one in stands.items())
     threads = tuple(one for one in looks if one)
     if len(tids) > THREADS_MAX:

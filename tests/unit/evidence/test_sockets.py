@@ -80,7 +80,9 @@ def test_a_listener_that_accepts_nobody_counts_who_waits(programs: Programs, eye
     process = programs.python(LISTENING, str(port))
     with socket.create_connection(("127.0.0.1", port)):
         found = socket_of(eyes.look(process))
-    assert found == Socket(family="inet", state="LISTEN", host="127.0.0.1", port=port, unread=1)
+    assert found == Socket(
+        family="inet", state="LISTEN", host="127.0.0.1", port=port, unread=1, sent_bytes=0, received_bytes=0
+    )
 
 
 def test_an_ipv6_socket_is_told_as_one(programs: Programs, eyes: Eyes) -> None:
