@@ -50,14 +50,25 @@ def size(value: float) -> str:
     return f"{value:.1f} {_SIZES[unit]}" if unit and value < 9.95 else f"{value:.0f} {_SIZES[unit]}"
 
 
+NO_TIME = "at no possible time"
+"""What is said of a wall time that no calendar has; only a made-up or torn file holds one."""
+
+
 def time_of_day(at: float) -> str:
     """A wall time as local "14:02:11"."""
-    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+    return _local(at, "%H:%M:%S")
 
 
 def date_and_time(at: float) -> str:
     """A wall time as local "2026-11-29 14:02:11 +0100"."""
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    return _local(at, "%Y-%m-%d %H:%M:%S %z")
+
+
+def _local(at: float, form: str) -> str:
+    try:
+        return datetime.fromtimestamp(at).astimezone().strftime(form)
+    except (OverflowError, ValueError, OSError):
+        return NO_TIME
 
 
 def printable(text: str, most: int = 1000) -> str:

@@ -58,8 +58,7 @@ def _lane(lane: Lane, along: Axis, tops: dict[str, float]) -> str:
 def _piece(bar: Bar) -> str:
     kind = "late" if bar.stuck else f"p{_NUMBER[bar.phase] % COLOURS}"
     words = f"{bar.phase}, {seconds(bar.seconds)}{', did not end' if bar.stuck else ''}"
-    left, width = min(1.0, max(0.0, bar.offset)), min(1.0, max(0.0, bar.share))
-    return f'<i class="{kind}" title="{words}" style="left:{left:.2%};width:{min(width, 1 - left):.2%}"></i>'
+    return f'<i class="{kind}" title="{words}" style="left:{bar.offset:.2%};width:{bar.share:.2%}"></i>'
 
 
 def _series(strip: Strip, along: Axis, top: float) -> str:

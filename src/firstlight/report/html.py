@@ -124,7 +124,7 @@ def _stretch(report: Report, stretch: Stretch, depth: int) -> str:
     odd = "" if stretch.usual else " odd"
     return (
         f'<details class="stretch{odd}"{" open" if depth < OPEN_DEPTH else ""}>'
-        f"<summary><b>{_text(members(report.tree, stretch))}</b> {_text(stretch.frames[-1].function)}</summary>"
+        f"<summary><b>{_text(members(report.tree, stretch))}</b> in {_text(stretch.frames[-1].function)}</summary>"
         f"{_frames(begin)}{fold}{_frames(end)}{onward}{rest}</details>"
     )
 

@@ -143,7 +143,7 @@ def process_facts(report: Report, process: ReportedProcess) -> str:
     if process.state in GONE_STATES or any(gone.id.pid == process.pid for gone in report.exits):
         parts = [process.role, process.phase or "", "ended"]
     else:
-        state = STATE_WORDS.get(process.state, process.state)
+        state = STATE_WORDS.get(process.state, printable(process.state, 20))
         load = f"CPU {process.cpu_percent:.0f} %"
         parts = [process.role, process.phase or "", state, load, size(process.memory_bytes)]
     return ", ".join(part for part in parts if part)

@@ -63,10 +63,15 @@ def bars(report: Report) -> list[Bar]:
 
 
 def _bar(report: Report, span: PhaseSpan, along: Axis) -> Bar:
-    ended = max(span.began, report.ended if span.ended is None else span.ended)
+    ended = report.ended if span.ended is None else span.ended
+    lasted = _within(ended - span.began, 0.0, SECONDS_MAX)
     stuck = span.ended is None and span.phase != Phase.SERVING and report.outcome != Outcome.SERVING
-    share = (ended - span.began) / along.whole
-    return Bar(span.phase, ended - span.began, (span.began - along.began) / along.whole, share, stuck)
+    offset = _within((span.began - along.began) / along.whole, 0.0, 1.0)
+    return Bar(span.phase, lasted, offset, min(lasted / along.whole, 1.0 - offset), stuck)
+
+
+def _within(value: float, least: float, most: float) -> float:
+    return max(least, min(value, most))
 
 
 def _unfinished(report: Report, bar: Bar) -> str:
@@ -133,9 +138,11 @@ def resampled(strip: Strip, along: Axis, columns: int) -> list[float]:
     """The series on the time axis, as the mean in each of so many columns; -1 where nothing was measured."""
     sums, counts = [0.0] * columns, [0] * columns
     per_column = along.whole / columns
+    offset = _within(strip.began - along.began, -SECONDS_MAX, SECONDS_MAX)
+    step_s = min(strip.step_s, SECONDS_MAX)
     for index, value in enumerate(strip.values):
-        begin = (strip.began + index * strip.step_s - along.began) / per_column
-        end = begin + strip.step_s / per_column
+        begin = (offset + index * step_s) / per_column
+        end = begin + step_s / per_column
         if value < 0 or end <= 0 or begin >= columns:
             continue
         for column in range(max(0, int(begin)), min(columns, max(int(begin) + 1, round(end)))):

@@ -6,6 +6,7 @@ To accept a changed wording, look at what `FIRSTLIGHT_GOLDEN=write pytest tests/
 import os
 from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -58,6 +59,18 @@ def test_json_is_the_report_itself(named: tuple[str, Report]) -> None:
     assert msgspec.json.decode(to_json(named[1]), type=Report) == named[1]
 
 
+def test_a_report_of_before_there_were_graphs_still_reads_and_renders(stalled: Report) -> None:
+    new = ("weighed", "graph", "tree", "signature", "strips", "environment")
+    old = {name: value for name, value in msgspec.to_builtins(stalled).items() if name not in new}
+    for finding in old["findings"]:
+        for name in ("against", "unseen", "traps"):
+            del finding[name]
+    report = msgspec.json.decode(msgspec.json.encode(old), type=Report)
+    assert report == stalled
+    for form in FORMS.values():
+        assert "Who waits for whom" not in form(report)
+
+
 class TestTerminal:
     @pytest.mark.parametrize("width", [40, 60, 80, 100])
     def test_no_line_is_wider_than_asked_for(self, named: tuple[str, Report], width: int) -> None:
@@ -94,12 +107,11 @@ class TestHtml:
     def test_every_tag_is_closed(self, named: tuple[str, Report]) -> None:
         assert _Tags.of(html(named[1])).unclosed == []
 
-    def test_64_ranks_fit_into_a_megabyte(self, stalled: Report) -> None:
-        ranks = tuple(
-            msgspec.structs.replace(stalled.processes[1], pid=1000 + rank, rank=rank, doing=f"waits for {rank}")
-            for rank in range(64)
+    def test_64_ranks_fit_into_a_megabyte(self, many: Report) -> None:
+        apart = tuple(
+            msgspec.structs.replace(process, doing=f"waits for {process.pid}") for process in many.processes
         )
-        assert len(html(msgspec.structs.replace(stalled, processes=ranks)).encode()) < 1_000_000
+        assert len(html(msgspec.structs.replace(many, processes=apart)).encode()) < 1_000_000
 
 
 class TestMarkdown:
@@ -108,6 +120,41 @@ class TestMarkdown:
         assert "@octocat" not in outside
         assert "#1 " not in outside
         assert "<script" not in outside.replace("\\<", "")
+
+    def test_the_graph_is_a_diagram_with_words_to_fall_back_on(self, rich: Report) -> None:
+        drawn, _, words = markdown(rich).partition("```mermaid")[2].partition("\n```\n")
+        assert "flowchart TD" in drawn
+        assert "The same in words" in words[:100]
+
+    def test_it_fits_into_an_issue_and_says_what_is_left_out(self, many: Report) -> None:
+        lines = tuple(
+            msgspec.structs.replace(many.log_tail[0], text=f"{n} {'x' * 900}", message=f"{n}") for n in range(60)
+        )
+        long = markdown(msgspec.structs.replace(many, log_tail=lines))
+        assert len(long) < 60_000
+        assert "Left out to stay below 60,000 characters: log" in long
+        assert "Left out" not in markdown(many)
+
+    def test_what_matters_most_is_left_out_last(self, rich: Report) -> None:
+        sizes = [len(markdown(rich, most)) for most in range(400, 9000, 200)]
+        assert all(after > before - 40 for before, after in pairwise(sizes))
+        short = markdown(rich, 3000)
+        assert len(short) < 3000
+        assert all(title in short for title in ("### Stalled", "#### Findings", "#### What to do next"))
+        assert "Environment" not in short.partition("Left out")[0]
+        assert "1 × " not in short
+
+    def test_a_flood_stays_below_the_limit(self, hostile: Report) -> None:
+        flood = msgspec.structs.replace(
+            hostile,
+            findings=hostile.findings * 500,
+            gaps=hostile.gaps * 500,
+            environment=hostile.environment * 500,
+            command=("x" * 5000,) * 500,
+            headline="`" * 100_000,
+        )
+        assert len(markdown(flood)) < 60_000
+        assert len(html(flood).encode()) < 5_000_000
 
     def test_a_fence_is_longer_than_the_backticks_in_it(self, stalled: Report) -> None:
         tail = (msgspec.structs.replace(stalled.log_tail[0], text="```` </details> ````"),)

@@ -58,7 +58,10 @@ class Drawing(NamedTuple):
 
 
 def drawing(graph: WaitGraph, most: int = BOXES_MAX) -> Drawing:
-    """What to draw of `graph`, with at most `most` boxes: those nearest to a deadlock or a sink."""
+    """What to draw of `graph`, with at most `most` boxes: those nearest to a deadlock or a sink.
+
+    Who neither waits nor is waited for is no part of the picture.
+    """
     nodes = {node.id: node for node in graph.nodes[:NODES_MAX]}
     edges = [edge for edge in graph.edges[: 4 * NODES_MAX] if edge.source in nodes and edge.target in nodes]
     cycles = tuple(cycle for cycle in graph.cycles if cycle and all(id_ in nodes for id_ in cycle))
@@ -70,13 +73,15 @@ def drawing(graph: WaitGraph, most: int = BOXES_MAX) -> Drawing:
     box_of = {number: _box(alike, alike[0].id in cyclic) for number, alike in members.items()}
     id_of = {id_: box_of[class_of[id_]].id for id_ in nodes}
     arrows = _arrows(edges, id_of, cycles)
-    kept = _nearest(box_of.values(), arrows, [id_of[id_] for id_ in (*cyclic, *graph.sinks) if id_ in id_of], most)
-    shown = tuple(box for box in box_of.values() if box.id in kept)
+    concerned = {id_ for arrow in arrows for id_ in (arrow.source, arrow.target)}
+    boxes = [box for box in box_of.values() if box.id in concerned or box.blamed]
+    kept = _nearest(boxes, arrows, [id_of[id_] for id_ in (*cyclic, *graph.sinks) if id_ in id_of], most)
+    shown = tuple(box for box in boxes if box.id in kept)
     return Drawing(
         boxes=shown,
         arrows=tuple(one for one in arrows if one.source in kept and one.target in kept)[:ARROWS_MAX],
         cycles=tuple(cycle for cycle in cycles if kept.issuperset(cycle)),
-        left_out=len(graph.nodes) - sum(len(box.members) for box in shown),
+        left_out=sum(len(box.members) for box in boxes) - sum(len(box.members) for box in shown),
     )
 
 
@@ -157,22 +162,24 @@ def _arrows(edges: list[Edge], id_of: Mapping[str, str], cycles: tuple[tuple[str
     ]
 
 
-def _nearest(boxes: Iterable[Box], arrows: list[Arrow], heart: list[str], most: int) -> set[str]:
+def _nearest(boxes: list[Box], arrows: list[Arrow], heart: list[str], most: int) -> set[str]:
     """The ids of at most `most` boxes: whom the others wait for first, then whoever waits for them, then the rest."""
     waiters: defaultdict[str, list[str]] = defaultdict(list)
     for arrow in arrows:
         waiters[arrow.target].append(arrow.source)
-    everybody = list(boxes)
+    waiting = {arrow.source for arrow in arrows}
     found: dict[str, None] = {}
-    starts = [*(box.id for box in everybody if box.blamed), *heart]
-    for start in (starts, [box.id for box in everybody]):
+    starts = [*(box.id for box in boxes if box.blamed), *heart]
+    ends = [box.id for box in boxes if box.id not in waiting]
+    for start in (starts, ends, [box.id for box in boxes]):
         queue = deque(start)
         while queue:
             id_ = queue.popleft()
             if id_ not in found:
                 found[id_] = None
                 queue.extend(waiters[id_])
-    return set(list(found)[:most])
+    drawn = {box.id for box in boxes}
+    return set([id_ for id_ in found if id_ in drawn][:most])
 
 
 def left_out_words(count: int) -> str:

@@ -4,6 +4,9 @@ KINDS = frozenset({"process", "thread", "file", "lock", "port", "peer", "device"
 CORNER = 10.0
 """How much is cut off or slanted, pixels."""
 
+ROUND = 22.0
+"""The radius of a thread's corners, pixels; more would cut into its words."""
+
 
 def name(kind: str) -> str:
     """A kind as a CSS class."""
@@ -14,7 +17,7 @@ def outline(kind: str, x: float, y: float, width: float, height: float) -> str:
     """SVG of the shape: a process is a box, a thread a pill, a file a page with a folded corner, a lock a hexagon, a
     device a chip with cut corners, a collective has two frames, what is elsewhere slants."""
     if kind in {"process", "thread", "collective"}:
-        frame = _rectangle("shape", x, y, width, height, radius=height / 2 if kind == "thread" else 7)
+        frame = _rectangle("shape", x, y, width, height, radius=ROUND if kind == "thread" else 7)
         return frame + (
             _rectangle("inner", x + 4, y + 4, width - 8, height - 8, radius=4) if kind == "collective" else ""
         )

@@ -219,7 +219,7 @@ class _Sheet:
         lines += [(line, "label", LABEL_PX, 16.0) for line in words.label]
         lines += [(line, "note", NOTE_PX, 14.0) for line in words.note]
         lines += [(words.marks, "mark", NOTE_PX, 17.0)] if words.marks else []
-        top = y + (height - sum(step for *_, step in lines)) / 2 - 2
+        top = y + (height - sum(step for *_, step in lines)) / 2 - 3
         texts = []
         for line, kind, _, step in lines:
             top += step

@@ -56,18 +56,22 @@ class _Tree:
         roots = [box for box in shown.boxes if box.id not in waiting or box.id in in_loop]
         order = sorted(roots, key=lambda box: (not box.blamed, -len(self._waiters[box.id])))
         self._roots = [box for box in order if self._waiters[box.id] or box.id not in in_loop]
+        self._later: list[str] = []
         self._told: set[str] = set()
 
     def lines(self) -> list[str]:
-        told = [line for root in self._roots for line in self._branch(root, "", "")]
         # Whoever waits in a circle that nobody called a deadlock hangs on no root.
-        return told + [
-            line
-            for box in self._boxes.values()
-            if box.id not in self._told
-            for line in self._branch(box, "", "")
-            if self._waiters[box.id]
-        ]
+        left = (box for box in self._boxes.values() if self._waiters[box.id] and box.id not in self._told)
+        found = [line for root in self._roots for line in self._tree(root)]
+        return found + [line for root in left for line in self._tree(root)]
+
+    def _tree(self, root: Box) -> Iterator[str]:
+        """A root with all its branches; those that grew too deep start again at the left."""
+        yield from self._branch(root, "", "")
+        while self._later:
+            following = self._later.pop(0)
+            if following not in self._told:
+                yield from self._branch(self._boxes[following], "", "")
 
     def _branch(self, box: Box, first: str, indent: str) -> Iterator[str]:
         if box.id in self._told:
@@ -83,8 +87,9 @@ class _Tree:
             break_on_hyphens=False,
             drop_whitespace=True,
         )
-        if len(indent) >= 3 * DEPTH_MAX:
-            yield from ([f"{indent}└─◀ and those who wait for it"] if arrows else [])
+        if arrows and len(indent) >= 3 * DEPTH_MAX:
+            yield f"{indent}└─◀ continued below"
+            self._later += [arrow.source for arrow in arrows]
             return
         for index, arrow in enumerate(arrows):
             last = index == len(arrows) - 1
