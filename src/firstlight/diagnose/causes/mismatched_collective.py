@@ -140,7 +140,7 @@ def _counts_differ(scene: Scene) -> Iterator[Sighting | Gap]:
     if isinstance(now, Gap):
         yield now
         return
-    before = looks[0].communicators
+    before = looks[0].communicators if looks else ()
     frozen = len(looks) > 1 and not isinstance(before, Gap) and not any(one.moves for one in runners(scene))
     for one in now:
         if frozen and one in before and len({count for _, count in one.counts}) > 1:  # type: ignore[operator]
