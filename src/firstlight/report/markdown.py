@@ -81,7 +81,7 @@ def _blocks(report: Report) -> Iterator[_Block]:
     yield _Block("gaps", _section("What could not be seen", seen_not), 8)
     yield _Block("environment", _folded("Environment", _named(sections.environment(report))), 9)
     yield _Block("signature", _section("Signature", _named(sections.signature(report))), 6)
-    yield _Block("files", _section("Files", _named(sections.files(report))), 11)
+    yield _Block("files", _section("Files", _named(sections.files(report))), 4)
 
 
 def _section(title: str, body: str) -> str:

@@ -128,11 +128,11 @@ class TestMarkdown:
 
     def test_it_fits_into_an_issue_and_says_what_is_left_out(self, many: Report) -> None:
         lines = tuple(
-            msgspec.structs.replace(many.log_tail[0], text=f"{n} {'x' * 900}", message=f"{n}") for n in range(60)
+            msgspec.structs.replace(many.log_tail[0], text=f"{n} {'x' * 900}", message=f"{n}") for n in range(90)
         )
         long = markdown(msgspec.structs.replace(many, log_tail=lines))
         assert len(long) < 60_000
-        assert "Left out to stay below 60,000 characters: log" in long
+        assert "Left out to stay below 60,000 characters: log, environment, other causes." in long
         assert "Left out" not in markdown(many)
 
     def test_what_matters_most_is_left_out_last(self, rich: Report) -> None:
