@@ -37,65 +37,58 @@ def stacks_of(
 ) -> dict[int, Stacks]:
     """Every process's Python threads by pid. Ends by the deadline; never raises.
 
-    A process that may not be read is asked for its stacks, by signal, where it was started with `dumps`.
+    `dumps` is the folder of a server that was launched with `dumps.injection`: its processes are asked by a signal
+    where py-spy may not read them.
     """
-    py_spy = python_stacks.find_py_spy()
+    asking = _Asking(python_stacks.find_py_spy(), dumps, clock, deadline)
     todo: queue.SimpleQueue[ProcessId] = queue.SimpleQueue()
     for one in ids:
         todo.put(one)
     found: dict[int, Stacks] = {}
-    workers = [
-        Probe(WHAT, partial(_work, todo, found, _Ways(py_spy, dumps, clock), deadline)) for _ in range(AT_ONCE)
-    ]
+    workers = [Probe(WHAT, partial(_work, todo, found, asking)) for _ in range(min(AT_ONCE, len(ids)))]
     for worker in workers:
         worker.result(deadline)
     return {one.pid: found.get(one.pid, _late(one.pid, deadline)) for one in ids}
 
 
-class _Ways(NamedTuple):
-    """How stacks can be had: py-spy where it is there, the folder of dumps where the server can be asked."""
+def _work(todo: "queue.SimpleQueue[ProcessId]", found: dict[int, Stacks], asking: "_Asking") -> None:
+    with suppress(queue.Empty):
+        while not asking.deadline.passed:
+            one = todo.get_nowait()
+            found[one.pid] = asking.about(one)
+
+
+class _Asking(NamedTuple):
+    """How processes are asked for their Python stacks."""
 
     py_spy: Path | None
     dumps: Path | None
     clock: Clock
+    deadline: Deadline
+
+    def about(self, one: ProcessId) -> Stacks:
+        """The stacks of one process, with the text of the innermost lines."""
+        try:
+            if procfs.stat(one.pid).state in "ZX" or not python_stacks.is_python(one.pid):
+                return ()
+            answer = self._answer(one)
+            if isinstance(answer, Gap):
+                return answer
+            lines = SourceLines(one.pid, procfs.boot_wall_time() + one.started / procfs.TICKS_PER_S)
+            return tuple(_with_source(thread, lines) for thread in answer)
+        except OSError as error:
+            return procfs.gap_from(error, WHAT, one.pid)
+
+    def _answer(self, one: ProcessId) -> Stacks:
+        seconds = min(python_stacks.ONE_DEADLINE_S, self.deadline.left)
+        answer = python_stacks.dump(one, self.py_spy, self.clock, seconds) if self.py_spy else _missing(one.pid)
+        if self.dumps is None or not isinstance(answer, Gap) or answer.reason not in _BY_SIGNAL:
+            return answer
+        by_signal = dumped(one, self.dumps, self.clock, Deadline(self.clock, seconds, "stacks by signal"))
+        return answer if isinstance(by_signal, Gap) else by_signal
 
 
-_ASKED_AFTER = frozenset({GapReason.NO_PERMISSION, GapReason.NOT_INSTALLED})
-
-
-def _work(
-    todo: "queue.SimpleQueue[ProcessId]",
-    found: dict[int, Stacks],
-    ways: _Ways,
-    deadline: Deadline,
-) -> None:
-    with suppress(queue.Empty):
-        while not deadline.passed:
-            one = todo.get_nowait()
-            within = Deadline(ways.clock, min(python_stacks.ONE_DEADLINE_S, deadline.left), WHAT)
-            found[one.pid] = _by_any_way(one, ways, within)
-
-
-def _by_any_way(one: ProcessId, ways: _Ways, within: Deadline) -> Stacks:
-    """By reading the process, else by asking it; if neither works, why it could not be read."""
-    seen = _stacks(one, ways.py_spy, ways.clock, within.left) if ways.py_spy else _missing(one.pid)
-    if not isinstance(seen, Gap) or ways.dumps is None or seen.reason not in _ASKED_AFTER:
-        return seen
-    told = dumped(one, ways.dumps, ways.clock, within)
-    return seen if isinstance(told, Gap) else told
-
-
-def _stacks(one: ProcessId, py_spy: Path, clock: Clock, seconds: float) -> Stacks:
-    try:
-        if procfs.stat(one.pid).state in "ZX" or not python_stacks.is_python(one.pid):
-            return ()
-        dumped = python_stacks.dump(one, py_spy, clock, seconds)
-        if isinstance(dumped, Gap):
-            return dumped
-        lines = SourceLines(one.pid, procfs.boot_wall_time() + one.started / procfs.TICKS_PER_S)
-        return tuple(_with_source(thread, lines) for thread in dumped)
-    except OSError as error:
-        return procfs.gap_from(error, WHAT, one.pid)
+_BY_SIGNAL = frozenset({GapReason.NO_PERMISSION, GapReason.NOT_INSTALLED})
 
 
 def _with_source(thread: PythonThread, lines: SourceLines) -> PythonThread:

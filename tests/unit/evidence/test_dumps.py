@@ -17,8 +17,10 @@ from firstlight.clock import Deadline, SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
+from firstlight.evidence import python_stacks
 from firstlight.evidence.dumps import DUMP_BYTES_MAX, VARIABLE, dumped, injection, parse
 from firstlight.evidence.python_stacks import PythonThread
+from firstlight.evidence.stacks import stacks_of
 
 CLOCK = SystemClock()
 READY_S = 20.0
@@ -104,6 +106,24 @@ def test_a_thread_that_blocks_in_c_with_the_interpreter_lock_held_tells_its_stac
         assert (main[0].tid, main[0].stack[0].line) == (identity.pid, 10)
         assert len(answer) == 2
     assert select.select([launched.started[0].stdout], [], [], 0.2)[0] == [], "asking woke it"
+
+
+def test_stacks_come_by_signal_only_where_py_spy_may_not_read(
+    launched: Launched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = tmp_path / "py-spy"
+    refuses.write_text("#!/bin/sh\necho Permission denied >&2\nexit 1\n")
+    refuses.chmod(0o755)
+    monkeypatch.setattr(python_stacks, "find_py_spy", lambda: refuses)
+    identity = launched.python(WEDGED)
+    deadline = Deadline(CLOCK, READY_S, "stacks")
+    alone = stacks_of([identity], CLOCK, deadline)[identity.pid]
+    assert isinstance(alone, Gap)
+    assert alone.reason is GapReason.NO_PERMISSION
+    asked = stacks_of([identity], CLOCK, deadline, dumps=launched.dumps)[identity.pid]
+    assert not isinstance(asked, Gap), asked
+    main = next(thread for thread in asked if thread.tid == identity.pid)
+    assert [frame.code for frame in main.stack] == ["library.sem_wait(never_posted)", "load_weights()"]
 
 
 def test_a_forked_child_has_a_file_of_its_own(launched: Launched) -> None:
