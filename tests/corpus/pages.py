@@ -1,6 +1,7 @@
 """The pages of docs/causes/ as text: what each cause rests on, and how the causes fare on public reports."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 
 from tests.corpus.case import Case, Outcome, all_cases, outcome, right, symptoms, wrong
@@ -40,6 +41,7 @@ _NATURES = {
 }
 
 
+@cache
 def pages() -> dict[Path, str]:
     """Every page by its path."""
     return {FOLDER / "README.md": causes_page(all_causes()), FOLDER / "corpus.md": corpus_page(all_cases())}
@@ -63,6 +65,7 @@ def causes_page(causes: Sequence[Cause]) -> str:
 def _section(cause: Cause) -> list[str]:
     advice = cause.advice if isinstance(cause.advice, Advice) else Advice()
     kinds = (
+        ("to do", advice.steps),
         ("to confirm", advice.confirm),
         ("to work around it", advice.work_around),
         ("to repair it", advice.repair),

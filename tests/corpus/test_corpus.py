@@ -4,14 +4,19 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.corpus.case import Case, all_cases, outcome, right, symptoms, wrong
 from tests.corpus.pages import pages
 
-from firstlight.core.bundle import read_bundle
+from firstlight.core.bundle import Bundle, read_bundle
+from firstlight.core.gap import Gap
+from firstlight.core.host import Topology
+from firstlight.core.look import Look
 from firstlight.core.record import to_json
 
 NAMED_SHARE = 0.9
 CASES = [pytest.param(case, id=case.id) for case in all_cases()]
+OLD_NEWS = ("NVRM: Xid (PCI:0000:f1:00): 79, pid=99, name=other", "nvme0: I/O timeout, completion polled")
 DECIDED = [pytest.param(case, id=case.id) for case in all_cases() if case.decided]
 
 
@@ -26,6 +31,35 @@ def test_without_what_decides_nothing_is_established(case: Case) -> None:
     assert outcome(case.twin).established <= case.companions | symptoms()
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_facts_of_the_machine_alone_establish_nothing(case: Case) -> None:
+    assert outcome(on_a_dubious_machine(case.bundle)).established <= outcome(case.bundle).established
+
+
+def on_a_dubious_machine(bundle: Bundle) -> Bundle:
+    """The same stall on a machine with a flaw of every kind, none of which is behind it."""
+    variables = {"http_proxy": "http://proxy.example:3128", "LD_PRELOAD": "libjemalloc.so.2", "NCCL_DEBUG": "WARN"}
+    return replace(
+        bundle,
+        environment=(*bundle.environment, *variables.items()),
+        host=replace(
+            bundle.host,
+            shm_bytes=1 << 30,
+            topology=Topology(iommu="on", acs=("0000:00:01.1",), bar1_bytes=256 << 20),
+            preload=("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2",),
+            kernel_command=("iommu=on",),
+            swap_bytes=8 << 30,
+            clock_synchronised=False,
+            container="docker",
+        ),
+        looks=tuple(replace(look, kernel_log=(*_lines(look), *OLD_NEWS)) for look in bundle.looks),
+    )
+
+
+def _lines(look: Look) -> tuple[str, ...]:
+    return () if isinstance(look.kernel_log, Gap) else look.kernel_log
+
+
 def test_the_cause_is_named_where_it_is_in_sight() -> None:
     decided = [case for case in all_cases() if case.decided]
     missed = [case.id for case in decided if not right(case, outcome(case.bundle))]
@@ -37,8 +71,8 @@ def test_every_report_is_there_once() -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_bundle_survives_being_written(case: Case) -> None:
-    assert to_json(read_bundle(to_json(case.bundle))) == to_json(case.bundle)
+def test_a_bundle_that_was_written_is_judged_alike(case: Case) -> None:
+    assert outcome(read_bundle(to_json(case.bundle))) == outcome(case.bundle)
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)

@@ -2,6 +2,7 @@
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import GapReason
+from firstlight.diagnose.collect import what_to_collect
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
@@ -35,6 +36,7 @@ def _to_collect(scene: Scene) -> list[str]:
             "Collect the stacks of all ranks, on the other nodes too; set NCCL_DEBUG=INFO, or for gloo "
             "TORCH_DISTRIBUTED_DEBUG=DETAIL, and start again."
         )
+    steps += what_to_collect(scene)
     native = [
         one.pid for one in scene.standings if one.wait.kind in {Kind.FUTEX, Kind.RUNS, Kind.STORAGE, Kind.OTHER}
     ]

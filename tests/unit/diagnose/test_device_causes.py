@@ -11,6 +11,7 @@ from firstlight.core.look import Futex
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.causes import all_causes
 from firstlight.diagnose.scene import scene_of
+from firstlight.diagnose.statement import state
 from firstlight.diagnose.weigh import weigh
 from firstlight.testing.bundles import (
     GB,
@@ -219,3 +220,15 @@ def test_what_is_foreseen_is_asked_before_a_start_only() -> None:
     preloaded = bundle(host=host(preload=("/usr/local/vgpu/libvgpu.so",)))
     assert verdict(preloaded, "preload_shim", before=True) == "supported"
     assert verdict(preloaded, "preload_shim") != "supported"
+
+
+def test_ranks_that_only_make_a_communicator_are_unknown_with_what_to_collect() -> None:
+    makes = (
+        "ncclCommInitRank (vllm/pynccl_wrapper.py:440)",
+        "__init__ (vllm/pynccl.py:140)",
+        "worker (/work/w.py:1)",
+    )
+    said = state(bundle(front(), engine(), ranks(4, stack=makes), phase=Phase.COMM_INIT, gpus=gpus(4)))
+    assert not [one for one in said.findings if one.verdict in {"established", "supported"}]
+    assert any("NCCL_DEBUG=INFO" in step for step in said.next_steps)
+    assert any("NCCL_P2P_DISABLE=1" in step for step in said.next_steps)

@@ -59,4 +59,5 @@ CAUSE = Cause(
         repair=("Update flashinfer and the engine; keep one cache for all ranks, filled by a start of all of them.",),
     ),
     traps=("It works the first time and hangs the second: caches make a second start another start.",),
+    explains=frozenset({"mismatched_collective"}),
 )

@@ -84,11 +84,10 @@ def _lost(scene: Scene) -> Iterator[Sighting | Gap]:
 def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
     """A thread is in the driver, in the kernel, at both looks, and cannot be interrupted there."""
     for one, thread in threads(scene):
-        if isinstance(thread.kernel, Gap):
-            if thread.state == "D":
-                yield thread.kernel
+        if isinstance(thread.kernel, Gap) and thread.state == "D" and not _in_driver(thread):
+            yield thread.kernel
         elif thread.state in "DR" and _in_driver(thread) and _stayed(scene, one.process.id.pid, thread):
-            told = " < ".join(thread.kernel[:3])
+            told = " < ".join(_kernel(thread)[:3])
             yield Sighting(
                 shortened(f"{scene.name(one.process.id.pid)}, state {thread.state}, in the kernel: {told}"),
                 (one.process.id.pid,),
@@ -97,8 +96,15 @@ def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _in_driver(thread: ThreadLook) -> bool:
-    within = " ".join(thread.kernel[:6]) if not isinstance(thread.kernel, Gap) else ""
+    within = " ".join(_kernel(thread)[:6])
     return bool(_DRIVER.search(within)) and not _PINS.search(within)
+
+
+def _kernel(thread: ThreadLook) -> tuple[str, ...]:
+    """The kernel functions that it is in; only the innermost where no more may be seen."""
+    if not isinstance(thread.kernel, Gap) and thread.kernel:
+        return thread.kernel
+    return () if isinstance(thread.wchan, Gap) or not thread.wchan else (thread.wchan,)
 
 
 def _stayed(scene: Scene, pid: int, thread: ThreadLook) -> bool:
@@ -163,4 +169,5 @@ CAUSE = Cause(
         "A process in state D or stuck in the driver cannot be killed: it keeps port and memory until the reboot.",
         "Xid 13, 31, 43 and 45 come from a program's own fault, and follow a kill.",
     ),
+    explains=frozenset({"kernel_hang_sm", "nccl_p2p_pcie", "graph_replay"}),
 )

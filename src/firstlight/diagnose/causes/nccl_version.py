@@ -121,4 +121,5 @@ CAUSE = Cause(
         "Two files with the same version string can be different builds.",
         "Python frames of all ranks look the same here or accuse the wrong one: native frames are needed.",
     ),
+    explains=frozenset({"mismatched_collective"}),
 )

@@ -30,7 +30,8 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
     """A thread waits, and who made it wait is the shim itself, on the way from a CUDA or NCCL call."""
     shims = {_name(library.path) for _, library in _shims(scene)}
     for one, thread in threads(scene):
-        if thread.state == "R" or isinstance(thread.native, Gap):
+        standing = scene.standing(one.process.id.pid)
+        if thread.state == "R" or isinstance(thread.native, Gap) or (standing and standing.moves):
             continue
         waiter = next((frame for frame in thread.native if not _WAITS.match(_name(frame.library))), None)
         if waiter and _name(waiter.library) in shims and _on_the_way(thread.native):
@@ -113,4 +114,5 @@ CAUSE = Cause(
         "An allocator that is preloaded (jemalloc, tcmalloc) is not meant: it never comes between program and CUDA.",
         "torchrun's tests may pass: the engine loads NCCL through ctypes and takes another way through the library.",
     ),
+    explains=frozenset({"nccl_p2p_pcie", "nccl_nvls", "driver_toolkit_mismatch"}),
 )
