@@ -32,19 +32,18 @@ def markdown(report: Report, most: int = CHARACTERS_MAX) -> str:
     left out to fit is named at the end.
     """
     blocks = [block for block in _blocks(report) if block.text]
-    left_out: list[str] = []
-    while sum(len(block.text) + 2 for block in blocks) + TOLD_MAX > most and len(blocks) > 1:
-        least = max(range(len(blocks)), key=lambda index: (blocks[index].dispensable, index))
-        if not blocks[least].dispensable:
-            break
-        left_out.append(blocks.pop(least).name)
+    room = most - TOLD_MAX
+    kept = set()
+    for index in sorted(range(len(blocks)), key=lambda index: blocks[index].dispensable):
+        if not blocks[index].dispensable or len(blocks[index].text) + 2 <= room:
+            kept.add(index)
+            room -= len(blocks[index].text) + 2
+    texts = [block.text for index, block in enumerate(blocks) if index in kept]
+    left_out = Counter(block.name for index, block in enumerate(blocks) if index not in kept)
     if left_out:
-        names = ", ".join(
-            f"{count} × {name}" if count > 1 else name for name, count in Counter(reversed(left_out)).items()
-        )
-        told = f"Left out to stay below {most:,} characters: {names}. `firstlight report` has the whole."
-        blocks.append(_Block("", f"*{told}*", 0))
-    return "\n\n".join(block.text for block in blocks) + "\n"
+        names = ", ".join(f"{count} × {name}" if count > 1 else name for name, count in left_out.items())
+        texts.append(f"*Left out to stay below {most:,} characters: {names}. `firstlight report` has the whole.*")
+    return "\n\n".join(texts) + "\n"
 
 
 class _Block(NamedTuple):
@@ -78,7 +77,7 @@ def _blocks(report: Report) -> Iterator[_Block]:
     weighed = [f"**{_words(word)}**: {_words(causes)}" for word, causes in sections.weighed(report)]
     yield _Block("other causes", _folded("Also weighed", _bullets(weighed)), 10)
     seen_not = _bullets([_words(gap) for gap in sections.gaps(report)])
-    yield _Block("gaps", _section("What could not be seen", seen_not), 8)
+    yield _Block("gaps", _section("What could not be seen", seen_not), 6)
     yield _Block("environment", _folded("Environment", _named(sections.environment(report))), 9)
     yield _Block("signature", _section("Signature", _named(sections.signature(report))), 6)
     yield _Block("files", _section("Files", _named(sections.files(report))), 4)
