@@ -74,7 +74,9 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     if any(re.search(_REFUSED, one.quote) for one in seen):
         return "a lock of the hub's cache belongs to another user, and may not be opened"
     known = len(seen[0].pids) > 1
-    return "a download waits for the lock {what}" + (f", held by {scene.name(seen[0].pids[0])}" if known else "")
+    return "a download waits for the lock {what}" + (
+        f", held by {shortened(scene.name(seen[0].pids[0]))}" if known else ""
+    )
 
 
 def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
