@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from firstlight import __version__, evidence
-from firstlight.attempt.looking import TwoLooks
+from firstlight.attempt.looker import TwoLooks
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
@@ -32,7 +32,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         engine_version=watch.phases.version,
         phase=watch.phases.phase,
         quiet_since=watch.quiet_since,
-        host=host,
+        host=looks.host if looks else host,
         timeline=watch.phases.timeline,
         looks=(looks.first, looks.second) if looks else (),
         exits=tuple(watch.exits),
@@ -50,7 +50,6 @@ def bundle_at_once(
     command: ServerCommand,
     log: LogListener,
     looks: TwoLooks,
-    host: Host,
     environ: Mapping[str, str],
     *,
     gaps: tuple[Gap, ...],
@@ -67,7 +66,7 @@ def bundle_at_once(
         engine_version=log.phases.version,
         phase=log.phases.phase,
         quiet_since=0.0,
-        host=host,
+        host=looks.host,
         timeline=log.phases.timeline,
         looks=(looks.first, looks.second),
         logs=evidence.tails(log.kept, profile.is_error),

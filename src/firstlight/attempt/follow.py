@@ -7,9 +7,9 @@ from typing import Protocol
 
 import msgspec
 
-from firstlight import evidence
 from firstlight.attempt.bundles import bundle_of
-from firstlight.attempt.looking import Looker, Looking, TwoLooks, confirmation
+from firstlight.attempt.looker import Looker, TwoLooks
+from firstlight.attempt.looking import Looking, confirmation
 from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
 from firstlight.attempt.verdict import report_of, with_step
@@ -68,15 +68,16 @@ class Attempt:
         self._options = scene.options
         self._clock = scene.clock
         self._interrupts = scene.interrupts
-        environ = watch.target.environ
-        self._host = evidence.host(scene.clock, environ=environ, model=watch.command.model)
         looker = Looker(
             lambda: tuple(watch.processes.values()),
-            environ,
+            watch.target.root.pid,
+            watch.command,
+            watch.target.environ,
             watch.started_wall,
             scene.clock,
             dumps=folder.dumps,
         )
+        self._host = looker.host()
         self._looking = Looking(looker, apart_s=scene.options.look_apart_s)
         self._looks: TwoLooks | None = None
         self._bundles = 0

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from firstlight import evidence
 from firstlight.attempt.bundles import bundle_before
+from firstlight.attempt.hosts_named import hosts_named
 from firstlight.clock import Clock
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle
@@ -18,7 +19,8 @@ def look_before(command: ServerCommand, clock: Clock, *, say: Callable[[str], No
     environ = {**os.environ, **dict(command.env)}
     redact.remember((command.api_key, *redact.secrets_of(command.argv, environ.items())))
     say("looking at the machine")
-    host = evidence.host(clock, environ=environ, model=command.model)
+    names = hosts_named(command, environ)
+    host = evidence.host(clock, environ=environ, model=command.model, names=names)
     say("looking at what is there already")
     look = evidence.look_around(
         clock=clock, environ=environ, words=command.argv, port=command.port, deadline_s=DEADLINE_S

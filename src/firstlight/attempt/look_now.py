@@ -4,9 +4,8 @@ import os
 from collections.abc import Callable
 from contextlib import closing
 
-from firstlight import evidence
 from firstlight.attempt.bundles import bundle_at_once
-from firstlight.attempt.looking import Looker
+from firstlight.attempt.looker import Looker
 from firstlight.clock import Clock
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle
@@ -36,15 +35,11 @@ def look_now(target: Attached, command: ServerCommand, clock: Clock, *, apart_s:
         say("reading its log")
         log = LogListener(target.followers, PhaseTracker(profile, clock.wall()), lambda _: True, clock, Stamps(clock))
         log.catch_up()
-        looker = Looker(lambda: _processes(tree), environ, target.started, clock)
+        looker = Looker(lambda: _processes(tree), target.root.pid, command, environ, target.started, clock)
         looks = looker.twice(command.port, apart_s=apart_s, say=say)
         if not any(look.processes for look in (looks.first, looks.second)):
             raise CannotLook(f"process {target.root.pid} ended before it could be looked at")
-        say("looking at the machine")
-        host = evidence.host(clock, environ=environ, model=command.model)
-        return bundle_at_once(
-            command, log, looks, host, environ, gaps=(*target.gaps, *tree.gaps), watchers=(os.getpid(),)
-        )
+        return bundle_at_once(command, log, looks, environ, gaps=(*target.gaps, *tree.gaps), watchers=(os.getpid(),))
 
 
 def _processes(tree: ProcessTree) -> tuple[Process, ...]:

@@ -11,8 +11,10 @@ from firstlight import gpus
 from firstlight.clock import Clock, Deadline
 from firstlight.core.collective import CollectiveCall, Communicator
 from firstlight.core.gap import Gap
-from firstlight.core.look import ProcessLook
+from firstlight.core.host import Coverage
+from firstlight.core.look import Look, ProcessLook
 from firstlight.evidence import collectives, folders
+from firstlight.evidence.coverage import coverage
 from firstlight.evidence.kernel_log import kernel_log
 from firstlight.evidence.leftovers import leftovers
 from firstlight.evidence.pressure import pressure
@@ -85,6 +87,22 @@ def _communicators(
     if not versions or address is None or not collectives.is_safe_to_ask(versions):
         return ()
     return collectives.communicators(*address, deadline)
+
+
+def kernels_covered(look: Look, clock: Clock, seconds: float) -> tuple[Coverage, ...]:
+    """For which of the machine's GPUs the kernel libraries that the server has loaded have machine code."""
+    if isinstance(look.gpus, Gap) or not look.gpus:
+        return ()
+    libraries = {path for one in look.processes for path in _mapped(one, "kernels")}
+    architectures = sorted({gpu.architecture for gpu in look.gpus if gpu.architecture})
+    deadline = Deadline(clock, seconds, "kernel coverage")
+    read = Probe("kernel coverage", partial(coverage, sorted(libraries), architectures, deadline)).result(deadline)
+    return () if isinstance(read, Gap) else read
+
+
+def _mapped(one: ProcessLook, kind: str) -> Iterator[str]:
+    libraries = () if isinstance(one.facts.libraries, Gap) else one.facts.libraries
+    return (library.path for library in libraries if library.kind == kind)
 
 
 def _nccl_versions(processes: Sequence[ProcessLook]) -> set[str]:

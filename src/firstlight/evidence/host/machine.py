@@ -20,7 +20,7 @@ from firstlight.evidence.cgroups import cgroup_of
 from firstlight.evidence.facts import limits
 from firstlight.evidence.host import system
 from firstlight.evidence.host.network import interfaces, resolved
-from firstlight.evidence.host.places import SHM, places
+from firstlight.evidence.host.places import SHM, places, root_of
 from firstlight.evidence.host.topology import topology
 from firstlight.evidence.workers import Probe
 
@@ -32,9 +32,16 @@ _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
 def host(
-    clock: Clock, *, environ: Mapping[str, str] | None = None, model: str = "", names: Sequence[str] = ()
+    clock: Clock,
+    *,
+    environ: Mapping[str, str] | None = None,
+    model: str = "",
+    names: Sequence[str] = (),
+    pid: int = 0,
 ) -> Host:
     """The machine this runs on, as a server with this environment and model would find it.
+
+    `pid` is a process of the server: if it lives in a container, its file systems and /dev/shm are looked at.
 
     `names` are host names that the server was told; the machine's own is asked for as well, since engines do that.
     Ends within two seconds whatever file systems and name servers do.
@@ -42,8 +49,11 @@ def host(
     variables = os.environ if environ is None else environ
     memory, words, version = procfs.meminfo(), system.kernel_command(), system.driver()
     meanings = resolved((socket.gethostname(), *names), Deadline(clock, NAMES_S, "host names"))
-    found = places(variables, model, Deadline(clock, PLACES_S, "file systems"))
-    shm = Probe("shared memory", lambda: os.statvfs(SHM)).result(Deadline(clock, PLACES_S, "the size of /dev/shm"))
+    root = root_of(pid)
+    found = places(variables, model, root, Deadline(clock, PLACES_S, "file systems"))
+    shm = Probe("shared memory", lambda: os.statvfs(root.seen(SHM))).result(
+        Deadline(clock, PLACES_S, "the size of /dev/shm")
+    )
     return Host(
         name=socket.gethostname(),
         kernel=platform.release(),

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
+from firstlight import procfs
 from firstlight.clock import Deadline
 from firstlight.core.clean import clean_text
 from firstlight.core.gap import Gap
@@ -37,10 +39,33 @@ def is_slow(filesystem: str) -> bool:
     return _SLOW.fullmatch(filesystem) is not None
 
 
-def places(environ: Mapping[str, str], model: str, deadline: Deadline) -> tuple[Place, ...]:
+class Root(NamedTuple):
+    """The file systems as a process sees them: `path` leads to its root from here, `mounts` are its own."""
+
+    path: Path
+    mounts: Mapping[int, Mount]
+
+    def seen(self, path: Path) -> Path:
+        """The same file as this process reaches it."""
+        return self.path / path.relative_to("/") if self.path != _OWN and path.is_absolute() else path
+
+
+_OWN = Path("/")
+
+
+def root_of(pid: int) -> Root:
+    """The root of a process that lives in mounts of its own, as in a container; otherwise, or if it may not be seen,
+    ours."""
+    with suppress(OSError):
+        if pid and procfs.namespace(pid, "mnt") != procfs.namespace("self", "mnt"):
+            return Root(Path(f"/proc/{pid}/root"), mounts_of(pid))
+    return Root(_OWN, mounts_of("self"))
+
+
+def places(environ: Mapping[str, str], model: str, root: Root, deadline: Deadline) -> tuple[Place, ...]:
     """Every place that a server with this environment and model would use. Ends by the deadline."""
-    mounts = mounts_of("self")
-    probes = {use: Probe("file system", partial(_place, *use, mounts)) for use in _wanted(environ, model)}
+    mounts = root.mounts
+    probes = {use: Probe("file system", partial(_place, *use, root)) for use in _wanted(environ, model)}
     found = []
     for use, probe in probes.items():
         answer = probe.result(deadline)
@@ -71,14 +96,16 @@ def _weights(model: str, hubs: Sequence[Path]) -> Path:
     return hubs[0] / f"models--{model.replace('/', '--')}"
 
 
-def _place(purpose: str, path: Path, anyway: bool, mounts: Mapping[int, Mount]) -> Place | None:
+def _place(purpose: str, path: Path, anyway: bool, root: Root) -> Place | None:
     """A place; None for one that is not there and need not be told of. May block."""
-    there = path.exists()
+    seen = root.seen(path)
+    there = seen.exists()
     if not there and not anyway:
         return None
-    existing = Path(os.path.realpath(_nearest(path)))
+    nearest = _nearest(seen)
+    existing = nearest if root.path != _OWN else Path(os.path.realpath(nearest))
     room = os.statvfs(existing)
-    filesystem = filesystem_at(str(existing), mounts)
+    filesystem = filesystem_at(f"/{existing.relative_to(root.path)}", root.mounts)
     return Place(
         purpose=purpose,
         path=clean_text(str(path)),
@@ -87,7 +114,7 @@ def _place(purpose: str, path: Path, anyway: bool, mounts: Mapping[int, Mount]) 
         total_bytes=room.f_blocks * room.f_frsize,
         slow=is_slow(filesystem),
         writable=os.access(existing, os.W_OK),
-        needed_bytes=weight_bytes(path) if purpose == "weights" and there else 0,
+        needed_bytes=weight_bytes(seen) if purpose == "weights" and there else 0,
     )
 
 
