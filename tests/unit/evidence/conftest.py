@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,31 @@ from firstlight.core.process import Process
 from firstlight.evidence import look
 
 READY_S = 20.0
+
+
+def as_nobody(question: Callable[[], bool]) -> bool:
+    """What a process of another user answers to a question; skips the test where nobody can be become."""
+    answer, told = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.setgroups([])
+            os.setuid(65534)
+            os.write(told, b"y" if question() else b"n")
+        finally:
+            os._exit(0)
+    os.close(told)
+    os.waitpid(child, 0)
+    with os.fdopen(answer, "rb") as words:
+        said = words.read()
+    if not said:
+        pytest.skip("needs the right to become another user (root), and files that this user may read")
+    return said == b"y"
+
+
+@pytest.fixture(name="as_nobody")
+def as_nobody_fixture() -> Callable[[Callable[[], bool]], bool]:
+    return as_nobody
 
 
 class Programs:
