@@ -11,8 +11,9 @@ from tests.corpus.pages import pages
 from firstlight.core.bundle import Bundle, read_bundle
 from firstlight.core.gap import Gap
 from firstlight.core.host import Topology
-from firstlight.core.look import Look
+from firstlight.core.look import Look, ProcessLook
 from firstlight.core.record import to_json
+from firstlight.testing.bundles import NO_PTRACE
 
 NAMED_SHARE = 0.9
 CASES = [pytest.param(case, id=case.id) for case in all_cases()]
@@ -58,6 +59,28 @@ def on_a_dubious_machine(bundle: Bundle) -> Bundle:
 
 def _lines(look: Look) -> tuple[str, ...]:
     return () if isinstance(look.kernel_log, Gap) else look.kernel_log
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_who_sees_less_establishes_no_more(case: Case) -> None:
+    assert outcome(blindfolded(case.bundle)).established <= outcome(case.bundle).established
+
+
+def blindfolded(bundle: Bundle) -> Bundle:
+    """The same stall, seen without permission to look into processes, GPUs and locks."""
+    return replace(bundle, looks=tuple(map(_dimmed, bundle.looks)))
+
+
+def _dimmed(look: Look) -> Look:
+    refused = {"locks": NO_PTRACE, "gpus": NO_PTRACE, "communicators": NO_PTRACE, "kernel_log": NO_PTRACE}
+    return replace(look, processes=tuple(map(_unread, look.processes)), collectives=NO_PTRACE, **refused)
+
+
+def _unread(one: ProcessLook) -> ProcessLook:
+    unseen = {"stack": NO_PTRACE, "native": NO_PTRACE, "kernel": NO_PTRACE, "syscall": NO_PTRACE}
+    threads = tuple(replace(thread, fds=(), futex=None, **unseen) for thread in one.threads)
+    facts = replace(one.facts, libraries=NO_PTRACE, environment=NO_PTRACE, capabilities=NO_PTRACE)
+    return replace(one, threads=threads, files=(), facts=facts)
 
 
 def test_the_cause_is_named_where_it_is_in_sight() -> None:

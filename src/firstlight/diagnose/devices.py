@@ -30,7 +30,8 @@ COLLECTIVE = (
     r"\w* ?\("
 )
 CUSTOM_ALL_REDUCE = (
-    r"custom_?all_?reduce|custom_ar\b|cross_device_reduce|ca_comm|one_shot_all_reduce|two_shot_all_reduce"
+    r"custom_?all_?reduce|custom_ar\b|cross_device_reduce|ca_comm|(one|two)_shot_all_reduce"
+    r"|symm(etric)?_mem"
 )
 """The engines' own all-reduce, torch's over symmetric memory, and FlashInfer's: none of them asks NCCL."""
 FUSED_ALL_REDUCE = (

@@ -203,7 +203,7 @@ def test_a_script_that_a_child_still_imports_is_not_run_again() -> None:
 
 
 def test_gpu_users_that_fork_are_told_only_where_the_child_uses_a_gpu() -> None:
-    parent = front(files=[device("/dev/nvidia0")])
+    parent = front(files=[device("/dev/nvidia-uvm")])
     idle = rank(0, facts=FORKED, ppid=4000, stack=("recv (multiprocessing/connection.py:430)", "loop (/work/a.py:3)"))
     assert verdict(bundle(parent, idle), "fork_after_cuda") == "not seen"
     at_cuda = rank(0, facts=FORKED, ppid=4000, native=("?? (libcuda.so.1)", "cuInit (libcuda.so.1)"))

@@ -41,7 +41,7 @@ def _hits(scene: Scene, tuning: list[Standing]) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="autotune",
     nature=Nature.DIVERGED,
-    title="some ranks tune kernels together, and {who} waits for ranks that do not",
+    title="{who} tunes kernels while other ranks do not",
     clues=(
         decides(
             "Do ranks meet in the tuner while others, who alone found cached results, are past it?", _one_had_them

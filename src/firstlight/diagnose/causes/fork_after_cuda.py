@@ -39,7 +39,7 @@ def _at_the_start(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _forked(scene: Scene) -> list[Standing]:
-    """Children that were forked and never called exec, of a parent that has GPUs open."""
+    """Children that were forked and never called exec, of a parent that has started CUDA."""
     by_pid = {one.process.id.pid: one for one in processes(scene)}
     return [
         one
@@ -53,12 +53,13 @@ def _has_gpu(one: ProcessLook) -> bool:
 
 
 def _is_gpu(path: str) -> bool:
-    return path.startswith(("/dev/nvidia", "/dev/kfd")) and not path.endswith(("nvidiactl", "-modeset"))
+    """Whether only CUDA or HIP opens that device: NVML, which is harmless, opens /dev/nvidia0 as well."""
+    return path in {"/dev/nvidia-uvm", "/dev/kfd"}
 
 
 def _told(scene: Scene, one: Standing) -> Iterator[Sighting]:
     parent = one.look.process.ppid
-    yield Sighting(f"{scene.name(one.pid)} was forked from {scene.name(parent)}, which has GPUs open", (one.pid,))
+    yield Sighting(f"{scene.name(one.pid)} was forked from {scene.name(parent)}, which has started CUDA", (one.pid,))
     yield Sighting(shortened(f"{scene.name(one.pid)}: {' < '.join(frames_of(one)[:3])}"), (one.pid,))
 
 
@@ -75,7 +76,7 @@ CAUSE = Cause(
     title="{who} was forked from a process that had started CUDA",
     clues=(
         decides("Does torch refuse CUDA in a forked process?", _refused),
-        supports("Is a process inside of CUDA that was forked from one with GPUs open?", _in_cuda),
+        supports("Is a process inside of CUDA that was forked from one that has started CUDA?", _in_cuda),
         supports("Does such a process set up its device or meet others?", _at_the_start),
         rules_out("Was nobody forked without exec?", _spawned),
     ),

@@ -25,7 +25,7 @@ from firstlight.diagnose.sightings import both, variable
 from firstlight.diagnose.standing import Standing
 
 _KERNELS = re.compile(
-    r"/(sgl_kernel|flashinfer|flash_attn\w*|deep_gemm|triton|aiter|flash_mla|deep_ep|xformers)/|/vllm/_custom_ops\.py"
+    r"/(sgl_kernel|flashinfer|flash_attn\w*|deep_gemm|triton|aiter|flash_mla|xformers|vllm_flash_attn|fla|mamba_ssm|causal_conv1d)/|/vllm/_custom_ops\.py|/sglang/jit_kernel/"
 )
 _MEETS = f"{COLLECTIVE}|{COMMUNICATOR}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _JIT = re.compile(r"jit|compil|build|load_module|autotun", re.IGNORECASE)

@@ -32,7 +32,6 @@ _EQUAL_SIZES = re.compile(
 _SENDS = r"^\S*send\w* \("
 _RECEIVES = r"^\S*recv\w* \("
 _TOLD = 6
-_ONE = (None, (), ("1",))
 
 Calls = dict[tuple[str, int], list[CollectiveCall]]
 
@@ -150,9 +149,15 @@ def _counts_differ(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _fused_in_stages(scene: Scene) -> Iterator[Sighting | Gap]:
     """Several pipeline stages warm up a fused all-reduce that spins until its peers run it with the same launch."""
-    stages, peers = (scene.bundle.option(f"{kind}-parallel-size") for kind in ("pipeline", "tensor"))
-    if stages not in _ONE and peers not in _ONE:
+    if _several(scene, "pipeline-parallel-size", "pp-size", "pp") and _several(
+        scene, "tensor-parallel-size", "tp-size", "tp"
+    ):
         yield from both(all_in(scene, FUSED_ALL_REDUCE), spinning(scene))
+
+
+def _several(scene: Scene, *names: str) -> bool:
+    """Whether an option that has these names asks for more than one."""
+    return any(scene.bundle.option(name) not in {None, (), ("1",)} for name in names)
 
 
 def _all_send(scene: Scene) -> Iterator[Sighting | Gap]:
