@@ -6,7 +6,8 @@ Below the floor lies what a stuck server does too: a thread that wakes to look a
 every ten seconds.
 
 Some slow starts lie below it too, and nothing outside tells them from a heartbeat: 20 ms of CPU or one program of a
-few milliseconds each second, a byte over a local socket every four. Two looks then decide, by stacks and by how far
+few milliseconds each second, and whatever passes through a unix socket, whose bytes no kernel counts, unless it is
+kept: a megabyte costs less CPU and fewer wake-ups than a heartbeat. Two looks then decide, by stacks and by how far
 files were read; where these stay the same as well, such a start is called a stall.
 """
 

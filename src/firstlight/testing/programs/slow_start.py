@@ -26,6 +26,8 @@ MIB = 1 << 20
 PAUSE_MAX_S = 9.0
 """The longest that a way is silent: less than any watcher may take for a stall."""
 
+CONNECTIONS = 4
+
 Beats = Iterator[float]
 """The moments at which something is done, as seconds since the last; ends when the start is over."""
 
@@ -81,18 +83,18 @@ def fills_shared_memory(when: Beats) -> None:
 def downloads(when: Beats) -> None:
     """From a hub on loopback into a file."""
     hub = socket.create_server(("127.0.0.1", 0))
-    port = hub.getsockname()[1]
-
-    def give() -> None:
-        connection, _ = hub.accept()
-        with connection:
-            for _ in when:
-                connection.sendall(bytes(32768))
-
-    threading.Thread(target=give, daemon=True).start()
-    with socket.create_connection(("127.0.0.1", port)) as connection, tempfile.TemporaryFile() as file:
+    child = start("hub", _give, hub, when, 32768)
+    with socket.create_connection(hub.getsockname()) as connection, tempfile.TemporaryFile() as file:
         while data := connection.recv(65536):
             file.write(data)
+    child.join()
+
+
+def _give(hub: socket.socket, when: Beats, size: int) -> None:
+    connection, _ = hub.accept()
+    with connection:
+        for _ in when:
+            connection.sendall(bytes(size))
 
 
 def is_fed_by_a_pipe(when: Beats) -> None:
@@ -115,8 +117,10 @@ def logs(when: Beats) -> None:
 
 
 def counts(when: Beats) -> None:
+    """As the bars of tqdm do, in a log where each update is a line."""
     for at, _ in enumerate(when):
-        say(f"Loading safetensors checkpoint shards: {at % 100}% Completed | {at}/1000")
+        shards = f"Completed | {at}/1000 [00:{at % 60:02}<09:59,  1.2s/it]"
+        say(f"Loading safetensors checkpoint shards: {at / 10:3.0f}% {shards}")
 
 
 def compiles_once(when: Beats) -> None:
@@ -198,9 +202,9 @@ def _load_in_turn(turn: Semaphore) -> None:
 
 
 def passes_weights_on(when: Beats) -> None:
-    """Over a unix socket, from one process to another."""
+    """Over a unix socket, to a rank that keeps them."""
     ours, theirs = socket.socketpair()
-    child = start("worker_TP0", _take, theirs)
+    child = start("worker_TP0", _take_and_keep, theirs)
     theirs.close()
     for _ in when:
         ours.sendall(bytes(MIB))
@@ -208,9 +212,10 @@ def passes_weights_on(when: Beats) -> None:
     child.join()
 
 
-def _take(connection: socket.socket) -> None:
-    while connection.recv(65536):
-        pass
+def _take_and_keep(connection: socket.socket) -> None:
+    kept = bytearray()
+    while data := connection.recv(65536):
+        kept += data
 
 
 def waits_for_a_builder(when: Beats) -> None:
@@ -239,30 +244,27 @@ def _release(lock: Path, when: Beats) -> None:
 
 
 def downloads_in_threads(when: Beats) -> None:
-    """Four connections, each with bursts of its own."""
+    """Over four connections at once, and keeps nothing."""
     hub = socket.create_server(("127.0.0.1", 0))
-    port = hub.getsockname()[1]
-    done = threading.Event()
-
-    def give() -> None:
-        connection, _ = hub.accept()
-        with connection:
-            while not done.wait(1.5):
-                connection.sendall(bytes(16384))
-
-    def take() -> None:
-        with socket.create_connection(("127.0.0.1", port)) as connection:
-            while connection.recv(65536):
-                pass
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(4) for work in (give, take)]
+    child = start("hub", _give_in_turn, hub, when)
+    threads = [threading.Thread(target=_fetch, args=(hub.getsockname(),)) for _ in range(CONNECTIONS)]
     for thread in threads:
         thread.start()
-    for _ in when:
-        pass
-    done.set()
     for thread in threads:
         thread.join()
+    child.join()
+
+
+def _give_in_turn(hub: socket.socket, when: Beats) -> None:
+    connections = [hub.accept()[0] for _ in range(CONNECTIONS)]
+    for at, _ in enumerate(when):
+        connections[at % CONNECTIONS].sendall(bytes(16384))
+
+
+def _fetch(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as connection:
+        while connection.recv(65536):
+            pass
 
 
 def writes_a_snapshot(when: Beats) -> None:
