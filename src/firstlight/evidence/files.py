@@ -155,7 +155,7 @@ def mapped_weights(one: ProcessLook) -> tuple[OpenFile, ...]:
 
     Such a thread waits for a page, and loaders close a file once it is mapped. Takes the process's mmap lock.
     """
-    if not any(thread.state == "D" and thread.syscall == OUTSIDE.text for thread in one.threads):
+    if not any(thread.syscall == OUTSIDE.text for thread in one.threads):
         return ()
     pid = one.process.id.pid
     paths = dict.fromkeys(mapping.path for mapping in procfs.mappings(pid, "/") if _WEIGHTS.search(mapping.path))
