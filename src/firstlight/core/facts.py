@@ -44,7 +44,8 @@ class Library(Record):
 
     `kind`: nccl, cuda_driver (libcuda), cuda_runtime, ptx_jit (libnvidia-ptxjitcompiler), mpi, kernels (compiled GPU
     kernels: flashinfer, sgl_kernel, deep_gemm, vllm's own …), profiler (an injection or instrumentation library),
-    foreign (mapped from outside the Python environment, the system's library folders and the CUDA toolkit).
+    foreign (mapped from outside the Python environment, the system's library folders and the CUDA toolkit), preload
+    (none of these, but preloaded).
     `version` is read from the file itself ("2.27.5", "12.8"), empty if it does not tell. `build` is its ELF build id,
     empty if it has none: two files of the same version string can be different builds. `preloaded` if LD_PRELOAD or
     /etc/ld.so.preload names it. `deleted` if the file has been replaced on disk since.

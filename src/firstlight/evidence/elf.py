@@ -16,6 +16,7 @@ SECTIONS_MAX = 4096
 SECTION_BYTES_MAX = 256
 NAMES_BYTES_MAX = 1 << 20
 NOTES_BYTES_MAX = 1 << 16
+NOTES_MAX = 16
 CHUNK_BYTES = 4 << 20
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -99,11 +100,10 @@ class Elf:
     @property
     def build_id(self) -> str:
         """The id that the linker gave to this build, in hex; empty if it gave none."""
-        for section in self.sections:
-            if section.kind == _NOTES:
-                for name, kind, value in _notes(self.read(section, 0, NOTES_BYTES_MAX)):
-                    if kind == _BUILD_ID and name == b"GNU\0":
-                        return value[:64].hex()
+        for section in [one for one in self.sections if one.kind == _NOTES][:NOTES_MAX]:
+            for name, kind, value in _notes(self.read(section, 0, NOTES_BYTES_MAX)):
+                if kind == _BUILD_ID and name == b"GNU\0":
+                    return value[:64].hex()
         return ""
 
     @property
