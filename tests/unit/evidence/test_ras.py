@@ -199,6 +199,20 @@ def test_ranks_that_are_named_and_ranks_that_launched_nothing_are_counted() -> N
     assert from_text(text)[0].counts == ((0, 2), (1, 7), (2, 9), (3, 2))
 
 
+def test_words_without_end_are_cut() -> None:
+    many = "#0-0 (27a079b828ff1a75) MISMATCH\n" + 400 * (
+        "  Communicator ranks have different AllReduce operation counts\n  4 ranks have launched up to operation 7\n"
+    )
+    rows = "".join(
+        f"{group:5}  999999         1         4   999999        4      INIT      OK\n" for group in range(10, 9999)
+    )
+    found = from_text(TEXT + many * 400 + rows)
+    assert len(found) <= 1024
+    assert found[0].counts == tuple((rank, 7 * 16) for rank in range(4))
+    with pytest.raises(ValueError, match="digits"):
+        from_text(TEXT + many.replace("operation 7", f"operation {'7' * 5000}"))
+
+
 def test_sets_of_which_no_rank_is_named_tell_nothing_of_any() -> None:
     text = TEXT.partition("Warnings")[0] + (
         "#0-0 (27a079b828ff1a75) MISMATCH\n"

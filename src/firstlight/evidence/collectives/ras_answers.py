@@ -13,7 +13,9 @@ import msgspec
 from firstlight.core.collective import Communicator
 
 COMMUNICATORS_MAX = 1024
-RANKS_MAX = 1 << 16
+RANKS_MAX = 1 << 13
+SECTIONS_MAX = 256
+BLOCKS_MAX = 16
 _SUCCESS, _IN_PROGRESS = 0, 7
 _RESULTS = {
     1: "unhandled CUDA error",
@@ -122,7 +124,7 @@ def _sections(text: str) -> list[tuple[int, int, str, str, list[str]]]:
     sections: list[tuple[int, int, str, str, list[str]]] = []
     inside = False
     for line in text.splitlines():
-        if head := _HEAD.match(line):
+        if (head := _HEAD.match(line)) and len(sections) < SECTIONS_MAX:
             sections.append((int(head[1]), int(head[2]), head[3], head[4], []))
             inside = True
         elif not line.startswith(" ") and line:
@@ -145,7 +147,7 @@ def _error(lines: list[str], _ranks: int) -> dict[str, Any]:
 def _mismatch(lines: list[str], ranks: int) -> dict[str, Any]:
     totals: dict[int, int] = {}
     initialising: tuple[int, ...] = ()
-    for block in _blocks(lines):
+    for block in _blocks(lines)[:BLOCKS_MAX]:
         values = _by_rank(block[1:], ranks)
         if _COUNTS_DIFFER.match(block[0]):
             for rank, value in values.items():
