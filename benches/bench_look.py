@@ -2,7 +2,8 @@
 
 Three of the nine compute and six wait; they have 10 or 60 threads, and measure by themselves how long they are
 stopped (ticking.py). "look" is what `firstlight look` does by default, native stacks of waiting threads included.
-The peers look at one process with 60 threads that computes, and at one that waits, in the same run.
+"nothing" shows the error of measurement. The peers look at one process with 60 threads that computes, and at one that
+waits, in the same run.
 """
 
 import shutil
@@ -87,8 +88,7 @@ def natives(targets: list[Target]) -> None:
 
 
 def whole_look(targets: list[Target]) -> None:
-    look([target.process for target in targets], clock=CLOCK)
-    natives(targets)
+    look([target.process for target in targets], clock=CLOCK, deep=True)
 
 
 def peers(pid: int) -> dict[str, list[str]]:

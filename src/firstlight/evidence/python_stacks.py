@@ -3,8 +3,10 @@
 Price: reads, and for some processes that compute: pauses. A process that waits is read without being stopped
 (`--nonblocking`): its stacks do not change meanwhile, and a stop is not harmless, since it cuts blocking calls short
 (signal(7): epoll_wait returns EINTR, a half-done write a short count), which can wake the very stall that is looked
-at. One that computes is read twice in that way; a thread that shows the same frames both times was read well. Only if
-some do not agree, and the process has few enough threads for it to take less than some 20 ms, is it stopped.
+at. One that computes is read twice in that way, and a thread is believed if both readings lead to the same outermost
+frame; a reading that was torn, because the thread went on, mostly does not. The inner frames are those of some moment
+within the reading. Only if that fails, and the process has few enough threads for it to take less than some 20 ms, is
+it stopped.
 
 A py-spy that is late is killed; killing it while it is attached can leave the target stopped, and then, and only
 then, the target is sent SIGCONT to undo what we did.
@@ -34,7 +36,9 @@ WHAT = "Python stacks"
 ONE_DEADLINE_S = 3.0
 PAUSE_THREADS_MAX = 100
 """py-spy stops a process for 0.2 ms a thread: 12 ms with 60 threads, 46 ms with 200, 112 ms with 400."""
-FIRST_TRY_SHARE = 0.6
+ONE_TRY_SHARE = 0.6
+READINGS_MORE = 2
+"""Readings that may fail: of a thread that calls and returns all the time some five in a hundred do."""
 OUTPUT_BYTES_MAX = 64 * 1024 * 1024
 FRAMES_MAX = 256
 
@@ -110,21 +114,33 @@ _Answer = tuple[PythonThread, ...] | Gap
 
 
 def _dump(identity: ProcessId, py_spy: Path, clock: Clock, whole: Deadline) -> _Answer:
-    computes = runs(identity.pid)
-    first = _once(identity, py_spy, Deadline(clock, whole.left * FIRST_TRY_SHARE, whole.name), pausing=False)
-    if not isinstance(first, Gap):
-        if not computes:
-            return first
-        again = _once(identity, py_spy, Deadline(clock, whole.left / 2, whole.name), pausing=False)
-        first = first if isinstance(again, Gap) else agreed(first, again)
-        if not any(isinstance(thread.stack, Gap) for thread in first):
-            return first
-    elif first.reason in {GapReason.NO_PERMISSION, GapReason.VANISHED}:
-        return first
+    wanted = 2 if runs(identity.pid) else 1
+    readings: list[tuple[PythonThread, ...]] = []
+    answer: _Answer = _UNREAD
+    for _ in range(wanted + READINGS_MORE):
+        within = Deadline(clock, whole.left * ONE_TRY_SHARE, whole.name)
+        answer = _once(identity, py_spy, within, pausing=False)
+        if isinstance(answer, Gap) and answer.reason is not GapReason.FAILED:
+            break
+        if not isinstance(answer, Gap):
+            readings.append(answer)
+        if len(readings) == wanted:
+            answer = believed(*readings)
+            break
+    return _instead(answer, identity, py_spy, whole)
+
+
+def _instead(answer: _Answer, identity: ProcessId, py_spy: Path, deadline: Deadline) -> _Answer:
+    """The answer, if it is whole or no stop can better it; else what a stop tells."""
+    if isinstance(answer, Gap):
+        if answer.reason in {GapReason.NO_PERMISSION, GapReason.VANISHED}:
+            return answer
+    elif not any(isinstance(thread.stack, Gap) for thread in answer):
+        return answer
     if not _may_be_paused(identity.pid):
-        return first
-    paused = _once(identity, py_spy, whole, pausing=True)
-    return first if isinstance(paused, Gap) else paused
+        return answer
+    paused = _once(identity, py_spy, deadline, pausing=True)
+    return answer if isinstance(paused, Gap) else paused
 
 
 def _may_be_paused(pid: int) -> bool:
@@ -132,23 +148,30 @@ def _may_be_paused(pid: int) -> bool:
     return procfs.stat(pid).state not in "Tt" and len(procfs.tids(pid)) <= PAUSE_THREADS_MAX
 
 
-def agreed(first: tuple[PythonThread, ...], again: tuple[PythonThread, ...]) -> tuple[PythonThread, ...]:
-    """The second of two dumps; a thread whose frames differ was moving, and may have been misread in both. Pure."""
-    before = {(thread.tid, thread.name): _places(thread) for thread in first}
+def believed(
+    first: tuple[PythonThread, ...], last: tuple[PythonThread, ...] | None = None
+) -> tuple[PythonThread, ...]:
+    """The last of two readings, without the stacks of threads that both do not trace back to the same frame. Pure."""
+    if last is None:
+        return first
+    roots = {(thread.tid, thread.name): _root(thread) for thread in first}
     return tuple(
-        thread if before.get((thread.tid, thread.name)) == _places(thread) else thread._replace(stack=_MOVED)
-        for thread in again
+        thread if roots.get((thread.tid, thread.name)) == _root(thread) else thread._replace(stack=_TORN)
+        for thread in last
     )
 
 
-def _places(thread: PythonThread) -> list[tuple[str, str]]:
-    return [] if isinstance(thread.stack, Gap) else [(frame.function, frame.file) for frame in thread.stack]
+def _root(thread: PythonThread) -> tuple[str, str] | None:
+    if isinstance(thread.stack, Gap) or not thread.stack:
+        return None
+    return thread.stack[-1].function, thread.stack[-1].file
 
 
-_MOVED = Gap(
+_UNREAD = Gap(what=WHAT, reason=GapReason.FAILED, detail="it was not read")
+_TORN = Gap(
     what=WHAT,
     reason=GapReason.FAILED,
-    detail="the thread runs, and its frames changed while they were read; to stop the process would take too long",
+    detail="the thread went on while its frames were read; to stop all threads of this process would take too long",
 )
 
 

@@ -240,13 +240,15 @@ MANY = """
     ("text", "answers", "asked", "told"),
     [
         (SLEEPER, [one("f")], ["reads"], ["f"]),
-        (BURNS, [one("f", line=1), one("f", line=2)], ["reads", "reads"], ["f"]),
-        (BURNS, [one("f"), one("g", "f"), one("h")], ["reads", "reads", "pauses"], ["h"]),
-        (BURNS, ["nonsense", one("h")], ["reads", "pauses"], ["h"]),
+        (SLEEPER, ["nonsense", one("f")], ["reads", "reads"], ["f"]),
+        (BURNS, [one("g", "f"), one("h", "f")], ["reads", "reads"], ["h", "f"]),
+        (BURNS, ["nonsense", one("f"), one("f")], ["reads", "reads", "reads"], ["f"]),
+        (BURNS, [one("f"), one("g"), one("h")], ["reads", "reads", "pauses"], ["h"]),
+        (BURNS, [*["nonsense"] * 4, one("h")], [*["reads"] * 4, "pauses"], ["h"]),
         (MANY, [one("f"), one("f")], ["reads", "reads"], ["f"]),
     ],
 )
-def test_only_a_computing_process_whose_frames_do_not_agree_is_stopped(
+def test_only_what_cannot_be_read_without_a_stop_is_stopped(
     text: str, answers: list[str], asked: list[str], told: list[str], *, programs: Programs, tmp_path: Path
 ) -> None:
     process = programs.python(text)
@@ -259,7 +261,7 @@ def test_only_a_computing_process_whose_frames_do_not_agree_is_stopped(
     assert (tmp_path / "asked").read_text().split() == asked
 
 
-def test_a_process_of_many_threads_is_never_stopped_and_what_moved_is_a_gap(
+def test_a_process_of_many_threads_is_never_stopped_and_what_is_torn_is_a_gap(
     programs: Programs, tmp_path: Path
 ) -> None:
     process = programs.python(MANY)
