@@ -4,16 +4,14 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.words import size
-from firstlight.diagnose import network, where
+from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, processes
 
-_DOWNLOADS = (
-    r"(http_get|xet_get|_download\w*|download_\w+|snapshot_download|hf_hub_download|_get_with_retr\w*|iter_content"
-    r"|stream|read) .*(huggingface_hub|hf_xet|modelscope|urllib3|httpx|requests|weight_utils)"
-)
+_DOWNLOADS = r"(http_get|xet_get|_download_to_tmp\w*|_download_files?|download_file\w*|iter_content) "
+"""What transfers a file; around it the hub's code asks questions and takes locks, which have causes of their own."""
 
 
 def _standing_still(scene: Scene) -> Iterator[Sighting]:
@@ -48,13 +46,18 @@ def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _silent_connection(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Somebody stands where files are downloaded, with a web connection open."""
-    web = (
-        Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,))
-        for one in network.connections(scene, "ESTABLISHED", "CLOSE_WAIT", "SYN_SENT")
-        if one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
+    """A process waits for bytes of a connection, with an unfinished file open that does not grow."""
+    unfinished = list(_unfinished(scene))
+    pids = {pid for one in unfinished for pid in one.pids}
+    waiting = (
+        Sighting(shortened(f"{scene.name(one.pid)} waits in {quotes.call(thread)}: {connection.words}"), (one.pid,))
+        for one in scene.standings
+        if one.pid in pids
+        for thread in one.look.threads
+        for connection in network.connections(scene, "ESTABLISHED", "CLOSE_WAIT", "SYN_SENT")
+        if connection.pid == one.pid and connection.file.fd in thread.fds
     )
-    yield from both(web, both(_unfinished(scene), where.stands(scene, _DOWNLOADS)))
+    yield from both(unfinished, waiting)
 
 
 def _grows(scene: Scene) -> Iterator[Sighting]:
@@ -70,7 +73,9 @@ CAUSE = Cause(
     title="the download of the model gets nowhere",
     clues=(
         decides("Does somebody wait where files are downloaded, and do they not grow?", _stuck),
-        supports("Is an unfinished file open, with a silent web connection?", _silent_connection),
+        supports(
+            "Does a process wait for bytes, with an unfinished file open that does not grow?", _silent_connection
+        ),
         rules_out("Does a download grow?", _grows),
     ),
     advice=Advice(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose import network
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, last, said
@@ -30,7 +30,8 @@ def _listening(scene: Scene) -> Iterator[tuple[str, int, int]]:
 
 
 def _mismatch(scene: Scene) -> Iterator[Sighting]:
-    """The ranks were told to meet at an address of one family, and whoever listens on that port speaks the other."""
+    """The ranks were told to meet at an address of one family, and whoever listens on that port speaks the other.
+    Somebody else may listen on the same port for the right one, out of sight: this decides nothing."""
     for meeting in network.meetings(scene):
         wanted = _families(scene, meeting.host)
         here = [(host, pid) for host, port, pid in _listening(scene) if meeting.port and port == meeting.port]
@@ -76,7 +77,7 @@ CAUSE = Cause(
     nature=Nature.NETWORK,
     title="the address {what} is of another family than the sockets: IPv6 here, IPv4 there",
     clues=(
-        decides("Does whoever listens on the meeting's port speak the other family only?", _mismatch),
+        supports("Does whoever listens on the meeting's port speak the other family only?", _mismatch),
         supports("Is the meeting at an IPv6 address, and every socket of IPv4?", _ipv4_only),
         supports("Is it at an IPv6 address, and does the log say that IPv6 is not used?", _told_and_said),
         rules_out("Is a connection to the meeting place made?", _connected),

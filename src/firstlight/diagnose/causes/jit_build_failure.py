@@ -1,17 +1,20 @@
 """A just-in-time build fails, and is tried again or waited for."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Role
 from firstlight.core.words import exit_words
-from firstlight.diagnose import building
+from firstlight.diagnose import building, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 
+PROGRAMS_CPU_S = 0.05
+_BUILDS = re.compile(r"(^|[._])(build|compile|ninja|jit)", re.IGNORECASE)
 FAILURES = 2
 """Compilers of one name that failed: a single one may have been a question that a build asks."""
 
@@ -30,8 +33,21 @@ def _failed(scene: Scene) -> Iterator[Sighting]:
 
 
 def _told_and_seen(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The log says that a build failed, and compilers were seen to fail or to come and go."""
-    yield from both((*_failed(scene), *building.come_and_go(scene)), said(scene, building.BUILD_FAILED))
+    """The log says that a build failed, and compilers were seen to fail or to come and go, none of them lasting."""
+    if not any(building.at_work(scene)):
+        seen = (*_failed(scene), *building.come_and_go(scene), *_ran_programs(scene))
+        yield from both(seen, said(scene, building.BUILD_FAILED))
+
+
+def _ran_programs(scene: Scene) -> Iterator[Sighting]:
+    """A process that stands where something is built has run programs between the looks, and they have ended."""
+    for one in scene.standings:
+        old = where.before(scene, one.pid)
+        used = one.look.sample.children_cpu_s - old.sample.children_cpu_s if old else 0.0
+        if used >= PROGRAMS_CPU_S and any(_BUILDS.search(frame.function) for frame in one.stack):
+            yield Sighting(
+                quotes.shortened(f"programs that {scene.name(one.pid)} ran used {used:.1f} s of CPU"), (one.pid,)
+            )
 
 
 def _told(scene: Scene) -> Iterator[Sighting]:

@@ -93,7 +93,7 @@ CAUSE = Cause(
     nature=Nature.MACHINE,
     title="a process that an earlier run left behind holds {what}",
     clues=(
-        decides("Is a port refused to the server that a leftover holds?", _port),
+        supports("Is a port refused to the server that a leftover holds?", _port),
         decides("Does a leftover fill a GPU that is short of memory?", _memory),
         supports("Does a leftover hold something that the server uses?", _shares),
         foresees("Did an earlier run leave processes behind that hold something?", _any),

@@ -100,6 +100,7 @@ CAUSE = Cause(
         foresees("Does a process listen on the port already?", _by_a_known_process, surely=True),
         foresees("Does somebody who could not be seen listen on the port already?", _by_somebody),
     ),
+    explains=frozenset({"leftover_process"}),
     advice=Advice(
         steps=("Choose another port, or end the process that holds it if an earlier run left it behind.",),
         confirm=("ss -ltnp 'sport = :{what}' shows who listens.",),

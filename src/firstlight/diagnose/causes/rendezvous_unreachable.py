@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
-from firstlight.diagnose import network, where
+from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, last, lines
+from firstlight.diagnose.waits import Kind
 
 MEETS = (
     r"TCPStore|_create_c10d_store|(_tcp_)?rendezvous(_handler)? |init_process_group|init_distributed_environment"
@@ -81,17 +82,30 @@ def _meets_by_loopback_variable(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The meeting is on this machine, a process stands there, and nobody of the server listens."""
+    """The meeting is on this machine, a process stands there or tries again and again, and nobody of the server
+    listens or has come through."""
     look = last(scene)
-    if look is None or isinstance(look.listeners, Gap):
+    if look is None or isinstance(look.listeners, Gap) or scene.bundle.phase not in _EARLY:
         return
     ports = {one.port for one in look.listeners} | {one.socket.port for one in network.connections(scene, "LISTEN")}
     absent = (
         Sighting(shortened(f"{meeting.told}, on this machine, and nobody listens on port {meeting.port}"))
         for meeting in network.meetings(scene)
-        if meeting.port and network.is_own(scene, meeting.host) and meeting.port not in ports
+        if meeting.port and network.is_own(scene, meeting.host) and not {meeting.port} & (ports | _reached(scene))
     )
-    yield from both(absent, _at_the_meeting(scene))
+    yield from both(absent, (*_at_the_meeting(scene), *_tries_again(scene)))
+
+
+def _reached(scene: Scene) -> set[int]:
+    """The ports to which connections are made."""
+    return {one.socket.peer_port for one in network.connections(scene, "ESTABLISHED", "SYN_SENT")}
+
+
+def _tries_again(scene: Scene) -> Iterator[Sighting]:
+    """A rank connects, or sleeps before it connects again."""
+    for one in scene.standings:
+        if one.rank >= 0 and (one.wait.kind is Kind.CONNECT or (one.wait.kind is Kind.SLEEPS and one.stack)):
+            yield Sighting(quotes.stack(one), (one.pid,))
 
 
 def _is_there(scene: Scene) -> Iterator[Sighting]:

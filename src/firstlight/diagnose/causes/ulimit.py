@@ -48,11 +48,12 @@ def _quoted(scene: Scene, one: ProcessLook, limit: Limit) -> Sighting:
 
 
 def _few_files(scene: Scene) -> Iterator[Sighting | Gap]:
-    for row in _limits(scene, "nofile"):
-        if isinstance(row, Gap):
-            yield row
-        elif 0 <= row[1].soft <= FEW_FILES:
-            yield _quoted(scene, *row)
+    """Those that may open the fewest files, where these are few."""
+    rows = list(_limits(scene, "nofile"))
+    yield from (row for row in rows if isinstance(row, Gap))
+    seen = [row for row in rows if not isinstance(row, Gap) and 0 <= row[1].soft <= FEW_FILES]
+    fewest = min((limit.soft for _, limit in seen), default=0)
+    yield from (_quoted(scene, *row) for row in seen if row[1].soft == fewest)
 
 
 def _files_refused(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -37,8 +37,10 @@ def _unknown(scene: Scene) -> list[Resolved]:
 
 def _names(scene: Scene) -> Iterator[Sighting]:
     for one in _unknown(scene):
+        meets = {meeting.host.lower() for meeting in network.meetings(scene)}
+        pids = tuple(stand.pid for stand in scene.standings if stand.rank >= 0) if one.name.lower() in meets else ()
         why = f": {one.addresses.detail}" if isinstance(one.addresses, Gap) and one.addresses.detail else ""
-        yield Sighting(shortened(f"the name {one.name} does not resolve{why}"), what=one.name)
+        yield Sighting(shortened(f"the name {one.name} does not resolve{why}"), pids, one.name)
 
 
 def _asked(scene: Scene) -> Iterator[Sighting | Gap]:

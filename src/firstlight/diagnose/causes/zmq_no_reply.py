@@ -1,5 +1,6 @@
 """A process waits for a ZeroMQ message, and whoever should send it idles or is gone."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -12,6 +13,7 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
+_PATIENT = re.compile(r"/zmq/|/(queue|threading)\.py$")
 _WAITS = r"(recv\w*|poll|_poll\w*|select) .*/zmq/"
 
 
@@ -54,9 +56,11 @@ def _idle_peer(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _idles(one: Standing) -> bool:
+    """Whether it waits for nobody that could be named: it sleeps, or waits for a message, a queue or an event."""
     here = where.main_place(one.look)
-    in_zmq = here is not None and any("/zmq/" in frame.file for frame in here.frames)
-    return not one.moves and not one.spins and (one.wait.kind is Kind.SLEEPS or in_zmq)
+    patient = here is not None and any(_PATIENT.search(frame.file) for frame in here.frames)
+    waits = one.wait.kind is Kind.SLEEPS or (patient and not one.wait.pids)
+    return waits and not one.moves and not one.spins
 
 
 def _nobody(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -78,7 +82,7 @@ CAUSE = Cause(
     nature=Nature.SYMPTOM,
     title="a ZeroMQ message is waited for that {who} does not send",
     clues=(
-        supports("Does whoever should send a message sleep, or wait for one, too?", _idle_peer),
+        supports("Does whoever should send a message idle, or wait for one, too?", _idle_peer),
         supports("Is nobody connected any more to send it?", _nobody),
         rules_out("Does somebody of the server move?", _moves),
     ),

@@ -148,9 +148,10 @@ LEFT = Leftover(pid=2201, name="VLLM::Worker_TP0", state="D", age_s=7200.0, hold
 IN_USE = line("OSError: [Errno 98] Address already in use: ('0.0.0.0', 8000)", level="ERROR")
 
 
-def test_a_leftover_that_has_what_is_refused_decides(judge):
+def test_a_leftover_that_has_what_is_needed(judge):
     said = judge(bundle(front(), leftovers=[LEFT], log=[IN_USE]), "leftover_process")
-    assert said.word == "established"
+    assert said.word == "supported"
+    assert "Address already in use" in said.evidence
     assert said.finding.pids == (2201,)
     assert judge(bundle(front(), leftovers=[LEFT]), "leftover_process").word == "supported"
     assert (

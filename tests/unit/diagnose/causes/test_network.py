@@ -230,8 +230,8 @@ def _meeting(listens: str, told: str) -> Bundle:
     return bundle(front(), head, options={"master-addr": told, "master-port": "29501"}, nodes=2)
 
 
-def test_families_that_differ_decide(judge):
-    assert judge(_meeting("0.0.0.0:29501", "fd00::5"), "ipv6").word == "established"
+def test_families_that_differ_support(judge):
+    assert judge(_meeting("0.0.0.0:29501", "fd00::5"), "ipv6").word == "supported"
     assert judge(_meeting("10.0.0.1:29501", "10.0.0.1"), "ipv6").finding is None
     assert judge(_meeting("fd00::5:29501", "fd00::5"), "ipv6").finding is None
     assert judge(_meeting("10.0.0.1:8000", "fd00::5"), "ipv6").word == "supported"
