@@ -75,15 +75,21 @@ def _section(cause: Cause) -> list[str]:
         "",
         f"## {cause.id}",
         "",
-        f"{title[:1].upper()}{title[1:]}.",
+        _with_words(f"{title[:1].upper()}{title[1:]}."),
         "",
         "| clue | weight |",
         "|---|---|",
         *(f"| {_cell(clue.question)} | {_weight(clue)} |" for clue in cause.clues),
         "",
-        *(f"- {kind}: {words}" for kind, told in kinds for words in told),
+        *(f"- {kind}: {_with_words(words)}" for kind, told in kinds for words in told),
+        *([] if isinstance(cause.advice, Advice) else ["- to do: told by what was seen"]),
         *(f"- trap: {words}" for words in cause.traps),
     ]
+
+
+def _with_words(text: str) -> str:
+    """The fields that a finding fills in, as words for them."""
+    return text.replace("{who}", "WHO").replace("{what}", "WHAT").replace("{pid}", "PID")
 
 
 def _weight(clue: Clue) -> str:

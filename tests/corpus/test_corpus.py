@@ -1,5 +1,6 @@
 """Public reports of stalls: the cause is said where it is in sight, and never another."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,10 +14,15 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Topology
 from firstlight.core.look import Look, ProcessLook
 from firstlight.core.record import to_json
+from firstlight.diagnose.causes import all_causes
+from firstlight.diagnose.scene import scene_of
+from firstlight.diagnose.weigh import weigh
 from firstlight.testing.bundles import NO_PTRACE
 
 NAMED_SHARE = 0.9
 CASES = [pytest.param(case, id=case.id) for case in all_cases()]
+BROKEN = re.compile(r"\{(who|what|pid)|(?<!\w)\(\)|  |^\W|[:,] ?$")
+"""A field that was not filled in, or filled with nothing."""
 OLD_NEWS = ("NVRM: Xid (PCI:0000:f1:00): 79, pid=99, name=other", "nvme0: I/O timeout, completion polled")
 DECIDED = [pytest.param(case, id=case.id) for case in all_cases() if case.decided]
 
@@ -24,6 +30,14 @@ DECIDED = [pytest.param(case, id=case.id) for case in all_cases() if case.decide
 @pytest.mark.parametrize("case", CASES)
 def test_no_wrong_verdict(case: Case) -> None:
     assert not wrong(case, outcome(case.bundle))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_finding_reads_as_a_sentence(case: Case) -> None:
+    for before in (False, True):
+        for finding in weigh(scene_of(case.bundle), all_causes(), before=before).findings:
+            for words in (finding.title, *finding.advice):
+                assert not BROKEN.search(words), words
 
 
 @pytest.mark.parametrize("case", DECIDED)

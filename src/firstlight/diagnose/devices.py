@@ -34,6 +34,7 @@ CUSTOM_ALL_REDUCE = (
     r"|symm(etric)?_mem"
 )
 """The engines' own all-reduce, torch's over symmetric memory, and FlashInfer's: none of them asks NCCL."""
+IOMMU = "the IOMMU translates it"
 FUSED_ALL_REDUCE = (
     r"all_?reduce_?(fusion|rms|norm|residual|add)|(qk|rms|add)_?norm_?fusion|fused_?all_?reduce|lamport"
 )
@@ -157,9 +158,11 @@ def diverted(scene: Scene) -> Iterator[Sighting | Gap]:
     topology = scene.bundle.host.topology
     if not isinstance(topology.acs, Gap) and topology.acs:
         bridges = ", ".join(topology.acs[:4])
-        yield Sighting(shortened(f"PCIe bridges above GPUs redirect peer traffic (ACS): {bridges}"), what="ACS")
+        yield Sighting(
+            shortened(f"PCIe bridges above GPUs redirect peer traffic (ACS): {bridges}"), what="ACS redirects it"
+        )
     if topology.iommu == "on":
-        yield Sighting("the IOMMU translates what devices write (not in passthrough mode)", what="the IOMMU")
+        yield Sighting("the IOMMU translates what devices write (not in passthrough mode)", what=IOMMU)
     yield from (_narrow(card) for card in there if _claims_too_much(card, topology.bar1_bytes))
     yield from (one for one in (topology.acs, topology.iommu) if isinstance(one, Gap))
 
@@ -176,7 +179,7 @@ def _narrow(card: Gpu) -> Sighting:
     bar1 = "" if isinstance(card.bar1_bytes, Gap) else f" ({size(card.bar1_bytes)})"
     return Sighting(
         f"GPU {card.index}: the driver claims peer access, and its BAR1 window{bar1} is smaller than its memory",
-        what="the BAR1 window",
+        what="the BAR1 window is too small for it",
     )
 
 

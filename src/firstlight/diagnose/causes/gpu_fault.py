@@ -136,9 +136,10 @@ def _broken_memory(scene: Scene) -> Iterator[Sighting | Gap]:
         return
     for card in cards:
         if isinstance(card.ecc_errors, int) and card.ecc_errors:
-            yield Sighting(f"GPU {card.index}: {card.ecc_errors} uncorrected memory errors")
+            yield Sighting(f"GPU {card.index}: {card.ecc_errors} uncorrected memory errors", what=f"GPU {card.index}")
         if card.fault or card.repair in {"pending", "failed"}:
-            yield Sighting(shortened(f"GPU {card.index}: {card.fault or f'repair of its memory: {card.repair}'}"))
+            fault = card.fault or f"repair of its memory: {card.repair}"
+            yield Sighting(shortened(f"GPU {card.index}: {fault}"), what=f"GPU {card.index}")
 
 
 CAUSE = Cause(

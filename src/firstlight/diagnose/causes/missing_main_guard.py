@@ -55,7 +55,7 @@ CAUSE = Cause(
         decides("Does a child, still reading the main script, start an engine or process of its own?", _starts_again),
     ),
     advice=Advice(
-        repair=('Put the start of the engine under: if __name__ == "__main__":',),
+        repair=('Put the start of the engine under a main guard (if __name__ == "__main__").',),
     ),
     traps=("The parent only shows that it waits for its child.",),
 )

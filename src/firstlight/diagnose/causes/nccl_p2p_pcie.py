@@ -14,6 +14,7 @@ from firstlight.diagnose.devices import (
     COMMUNICATOR,
     CUSTOM_ALL_REDUCE,
     FUSED_ALL_REDUCE,
+    IOMMU,
     all_in,
     diverted,
     in_place,
@@ -39,7 +40,7 @@ def _connects(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _is_sure(one: Sighting | Gap) -> bool:
-    return isinstance(one, Gap) or one.what != "the IOMMU"
+    return isinstance(one, Gap) or one.what != IOMMU
 
 
 def _lamport(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -55,7 +56,8 @@ def _claimed(scene: Scene) -> Iterator[Sighting | Gap]:
     for card in cards:
         if _claims(card):
             yield Sighting(
-                f"GPU {card.index}: the driver claims peer access, over PCIe alone", what="the driver's word"
+                f"GPU {card.index}: the driver claims peer access, over PCIe alone",
+                what="only the driver's word vouches for it",
             )
 
 
@@ -66,7 +68,8 @@ def _claims(card: Gpu) -> bool:
 
 def _warned(scene: Scene) -> Iterator[Sighting | Gap]:
     """RCCL warns of the IOMMU, and every rank is where peers are first used."""
-    yield from both(said(scene, _IOMMU_WARNING), all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}"))
+    warnings = (one._replace(what=IOMMU) for one in said(scene, _IOMMU_WARNING))
+    yield from both(warnings, all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}"))
 
 
 def _switched_off(scene: Scene) -> Iterator[Sighting]:
@@ -78,7 +81,7 @@ def _switched_off(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="nccl_p2p_pcie",
     nature=Nature.DEVICE,
-    title="what GPUs write to each other over PCIe may not arrive; {what} is in the way",
+    title="what GPUs write to each other over PCIe may not arrive: {what}",
     clues=(
         supports("Do GPUs spin in an exchange while something diverts peer traffic?", _spins_for_a_peer),
         supports("Do all ranks connect GPUs while ACS or BAR1 is in the way?", _connects),

@@ -102,7 +102,7 @@ def _mended(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="nccl_version",
     nature=Nature.DEVICE,
-    title="the NCCL that is loaded ({what}) has a known fault, or is not the same everywhere",
+    title="the NCCL that is loaded has a known fault, or is not the same everywhere",
     clues=(
         decides("On aarch64, is a rank out of proxy slots with an NCCL that loses them?", _lost_slots),
         supports("Does a rank wait for a free slot of the proxy?", _waits_to_append),

@@ -68,7 +68,7 @@ def _loopback(scene: Scene) -> Iterator[Sighting]:
     """Prefill would tell decode an address that only this machine understands."""
     words = scene.bundle.option("host") or ()
     if _role(scene) == "prefill" and words and words[0] in {"127.0.0.1", "localhost", "::1"}:
-        yield Sighting(f"option: --host {words[0]} with --disaggregation-mode prefill")
+        yield Sighting(f"option: --host {words[0]} with --disaggregation-mode prefill", what=words[0])
 
 
 CAUSE = Cause(

@@ -133,7 +133,7 @@ def _unseen(scene: Scene) -> Iterator[Gap]:
 
 
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
-    if not scene.standings:
+    if not any(one.pids for one in seen):
         return "the build lock {what} is left from before"
     if len(seen[0].pids) > 1 and _holder(scene, seen[0].what) == seen[0].pids[0]:
         return (
