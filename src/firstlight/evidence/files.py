@@ -184,8 +184,9 @@ def _socket(descriptor: Descriptor, shown: OpenFile, world: World) -> OpenFile:
         ends = world.holders.by_key.get(f"socket:[{peer}]", [])
         peers: tuple[int, ...] | Gap = tuple(sorted({end.pid for end in ends}))
     else:
-        why = "it is not on this machine, or not connected" if tcp else "a socket that is neither TCP nor connected"
-        peers = Gap(what="other end", reason=GapReason.NOT_SUPPORTED, detail=why, pid=descriptor.pid)
+        peers = Gap(
+            what="other end", reason=GapReason.NOT_SUPPORTED, detail=_why_unknown(tcp, unix), pid=descriptor.pid
+        )
     return msgspec.structs.replace(
         shown,
         detail=_tcp(tcp) if tcp else _unix(unix) if unix else "",
@@ -193,6 +194,12 @@ def _socket(descriptor: Descriptor, shown: OpenFile, world: World) -> OpenFile:
         unseen=world.holders.unseen,
         socket=_tcp_record(tcp, world) if tcp else _unix_record(unix, world) if unix else None,
     )
+
+
+def _why_unknown(tcp: TcpSocket | None, unix: UnixSocket | None) -> str:
+    if tcp:
+        return "it is not on this machine, or not connected"
+    return "not connected" if unix else "neither TCP nor a unix socket of firstlight's own network namespace"
 
 
 def _tcp_record(row: TcpSocket, world: World) -> Socket:
