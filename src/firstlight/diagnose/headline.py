@@ -3,6 +3,7 @@
 from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Certainty, Role
 from firstlight.core.words import exit_words
+from firstlight.diagnose.clues import Nature
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.names import listed, of_exit
 from firstlight.diagnose.scene import Scene
@@ -25,11 +26,24 @@ def headline(
         return f"still moving in {scene.bundle.phase.value}: {moving}"
     if findings and findings[0].id == "program_failed":
         return _after_death(scene, findings)
-    begin = _beginning(scene)
+    why = _why(scene, verdicts)
     if suspect is None:
-        return f"{begin}: none of its processes could be seen"
-    unknown = "" if verdicts.cause else f"{scene.bundle.question or 'cause unknown'}; "
-    return f"{begin}: {unknown}{scene.name(suspect.pid)} {doing[suspect.pid]}{_waiting(scene, (suspect.pid,))}"
+        return f"{_beginning(scene)}: {why if verdicts.cause else ''}none of its processes could be seen"
+    begin = f"{_beginning(scene)}: {why}"
+    who = f"{scene.name(suspect.pid)} {doing[suspect.pid]}"
+    if len(scene.groups) == 1 and scene.groups[0].together and suspect in scene.groups[0].members:
+        return f"{begin}all {len(scene.groups[0].members)} ranks wait where they meet; {who}"
+    return f"{begin}{who}{_waiting(scene, (suspect.pid,))}"
+
+
+def _why(scene: Scene, verdicts: Verdicts) -> str:
+    """The cause, unless what the suspect does says it already; or that it is unknown."""
+    if verdicts.cause is None:
+        return f"{scene.bundle.question or 'cause unknown'}; "
+    if verdicts.nature in {Nature.DEATH, Nature.HELD, Nature.SYMPTOM}:
+        return ""
+    proof = "" if verdicts.cause.verdict == Certainty.ESTABLISHED else " (supported, not established)"
+    return f"{verdicts.cause.title}{proof}; "
 
 
 def _explained(scene: Scene, findings: tuple[Finding, ...]) -> bool:

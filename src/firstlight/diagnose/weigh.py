@@ -1,6 +1,7 @@
 """Weigh the clues of every cause and draw the verdicts, by the rules of DESIGN section 7. Pure."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -59,12 +60,15 @@ class Weighed(NamedTuple):
 class Verdicts(NamedTuple):
     """`findings` are what is worth telling, the surest and most telling first; `others` has the word for every other
     cause by its id. `cause` is the finding that explains: the first that is established, else the first supported one
-    that is no mere symptom; None if why is not known. `accused` are the pids that each finding is about first."""
+    that is no mere symptom; None if why is not known. `nature` says of what kind it is. `accused` are the pids that
+    each finding is about first. `hidden` counts for each gap the causes that it kept from being examined."""
 
     findings: tuple[Finding, ...]
     others: tuple[tuple[str, str], ...]
     cause: Finding | None = None
+    nature: Nature = Nature.SYMPTOM
     accused: tuple[tuple[int, ...], ...] = ()
+    hidden: tuple[tuple[Gap, int], ...] = ()
 
 
 def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Verdicts:
@@ -76,12 +80,31 @@ def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Ver
     kept = [one for one in told if one in sure or one.cause.id not in explained]
     kept.sort(key=_order)
     findings = tuple(_finding(one, scene, needs_advice=_needs_advice(one, sure)) for one in kept)
-    explains = (finding for one, finding in zip(kept, findings, strict=True) if _explains(one))
+    at = next((at for at, one in enumerate(kept) if _explains(one)), None)
     found = {finding.id for finding in findings}
     others = {one.cause.id: str(one.certainty) for one in weighed if one.cause.id not in found}
     others |= {one.cause.id: "explained by another" for one in told if one not in kept and one.cause.id not in found}
     accused = tuple(tuple(dict.fromkeys(sighting.pids[0] for sighting in one.seen if sighting.pids)) for one in kept)
-    return Verdicts(findings, tuple(sorted(others.items())), next(explains, None), accused)
+    return Verdicts(
+        findings,
+        others=tuple(sorted(others.items())),
+        cause=None if at is None else findings[at],
+        nature=Nature.SYMPTOM if at is None else kept[at].cause.nature,
+        accused=accused,
+        hidden=_hidden(weighed),
+    )
+
+
+def _hidden(weighed: list[Weighed]) -> tuple[tuple[Gap, int], ...]:
+    """The gaps that kept causes from being examined, the one that hid most first, whosever it was."""
+    counts: Counter[str] = Counter()
+    gaps: dict[str, Gap] = {}
+    for one in weighed:
+        if one.certainty is Certainty.NOT_EXAMINED:
+            found = {gap.what: gap for answer in one.answers for gap in answer.gaps}
+            counts.update(found.keys())
+            gaps = found | gaps
+    return tuple((gaps[what], count) for what, count in counts.most_common())
 
 
 def _explains(one: Weighed) -> bool:

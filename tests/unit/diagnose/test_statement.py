@@ -8,7 +8,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.log import PhaseSpan
 from firstlight.core.look import Listener, Lock, OpenFile, ProcessLook
 from firstlight.core.vocabulary import GapReason, Phase, Role
-from firstlight.diagnose import Statement, state
+from firstlight.diagnose import Statement, check, state
 
 CONNECTION = "/usr/lib/python3.11/multiprocessing/connection.py"
 C10D = "/v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -550,3 +550,45 @@ def test_without_the_system_call_the_kernel_function_tells(wchan: str, clause: s
     seen = thread(100, LOADS, call=refused)
     seen = type(seen)(tid=100, name="m", state="S", cpu_s=0, wchan=wchan, syscall=refused, stack=LOADS)
     assert doing(state(bundle(look(process(100, seen)))), 100).startswith(clause)
+
+
+def test_a_cause_that_no_process_shows_is_told_before_who_stands_where() -> None:
+    own = process(100, thread(100, LOADS))
+    taken = Listener(host="127.0.0.1", port=8000, pid=77)
+    headline = state(bundle(look(own, at=NOW - 5), look(own, listeners=(taken,)))).headline
+    assert headline.startswith(
+        "stalled in weights for 24 s: port 8000 is already taken by pid 77; server (pid 100) sleeps"
+    )
+
+
+def test_ranks_that_all_wait_where_they_meet_are_told_together() -> None:
+    ranks = [process(200 + n, thread(200 + n, BARRIER), role=Role.WORKER, rank=n) for n in range(4)]
+    headline = state(twice(*ranks)).headline
+    assert "cause unknown; all 4 ranks wait where they meet; worker rank 0 (pid 200) sleeps in barrier" in headline
+    assert "wait for it" not in headline
+
+
+def test_where_the_cause_is_unknown_the_next_steps_say_what_hid_most_causes() -> None:
+    statement = state(twice(process(100, thread(100, REFUSED, call="futex(0x1)"))))
+    assert statement.cause is None
+    assert any("more causes nothing can be said without this: Python stacks" in step for step in statement.next_steps)
+
+
+def test_a_symptom_is_shown_and_the_cause_stays_unknown() -> None:
+    statement = state(twice(process(100, thread(100, LOADS, call="read(0x3)", owns_gil=True))))
+    assert ids(statement) == {"gil_held": "supported"}
+    assert statement.cause is None
+    assert "cause unknown" in statement.headline
+
+
+def test_what_was_weighed_and_found_wanting_is_told_with_its_word() -> None:
+    weighed = dict(state(twice(process(100, thread(100, LOADS)))).weighed)
+    assert weighed["stopped_process"] == "not seen"
+    assert dict(state(bundle()).weighed)["fifo_without_writer"] == "not examined"
+
+
+def test_what_is_asked_before_a_start_is_asked_of_the_machine_alone() -> None:
+    taken = Listener(host="127.0.0.1", port=8000, pid=77)
+    found = {one.id: one.verdict for one in check(bundle(look(listeners=(taken,))))}
+    assert found["port_in_use"] == "established"
+    assert "stopped_process" not in {one.id for one in check(twice(stopped_rank()))}
