@@ -101,7 +101,7 @@ def _graph(report: Report) -> str:
     return (
         f'<div class="picture" tabindex="0" role="group" aria-label="The wait-for graph; it scrolls sideways">{drawn}'
         '</div>\n<p class="legend">An arrow leads from who waits to whom it waits for; at the bottom the waiting '
-        "ends. Thick arrows are a deadlock, ◆ is whom the others wait for, a dashed outline has ended.</p>\n"
+        "ends. Thick arrows are a deadlock, ◆ is whom the findings name, a dashed outline has ended.</p>\n"
         + _folded("The same in words", _block(lines(report.graph), "drawn"))
     )
 

@@ -15,6 +15,7 @@ from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.vocabulary import Certainty, GapReason, Outcome, Role
 from firstlight.core.words import (
     OUTCOME_WORDS,
+    counted,
     date_and_time,
     exit_words,
     gap_words,
@@ -172,12 +173,16 @@ def first_of(lines: Sequence[str], most: int = LINES_MAX) -> list[str]:
     return [*shown, f"… and {len(lines) - most} more"] if len(lines) > most else shown
 
 
-def weighed(report: Report) -> list[tuple[str, str]]:
-    """The other causes that were weighed, by the word for them: what was ruled out first."""
+def weighed(report: Report, *, briefly: bool = False) -> list[tuple[str, str]]:
+    """The other causes that were weighed, by the word for them: what was ruled out first. `briefly`, those of which
+    nothing was seen are only counted.
+    """
     by_word: dict[str, list[str]] = {word: [] for word in _WEIGHED_ORDER}
     for cause, word in report.weighed[:LINES_MAX]:
         by_word.setdefault(printable(word, 40), []).append(printable(cause, 200))
-    return [(word, "; ".join(causes)) for word, causes in by_word.items() if causes]
+    if briefly and (unseen := by_word[Certainty.NOT_SEEN]):
+        by_word[Certainty.NOT_SEEN] = [counted(len(unseen), "more", "more")]
+    return [(word, ", ".join(causes)) for word, causes in by_word.items() if causes]
 
 
 _WEIGHED_ORDER = (Certainty.EXCLUDED, Certainty.NOT_EXAMINED, Certainty.NOT_SEEN)

@@ -26,8 +26,8 @@ class Stretch(NamedTuple):
 
 
 def stretches(tree: StackTree) -> tuple[Stretch, ...]:
-    """The roots of the tree, those with most members first."""
-    return _Grower(tree).grow(-1, 0)
+    """The roots of the tree, those with most members first. A single member's stack parts nowhere: none."""
+    return _Grower(tree).grow(-1, 0) if tree.members > 1 else ()
 
 
 class _Grower:

@@ -36,7 +36,7 @@ def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
     paper.items("Ended", sections.ended(report))
     _phases(paper, report)
     paper.items("Last lines of the log", sections.log_tail(report))
-    paper.table("Also weighed", sections.weighed(report))
+    paper.table("Also weighed", sections.weighed(report, briefly=True))
     paper.items("What could not be seen", sections.gaps(report))
     paper.table("Environment", sections.environment(report))
     paper.table("Signature", sections.signature(report))

@@ -67,7 +67,7 @@ class TestGrouping:
         more = (edge("w3>c", "all-reduce"), edge("w4>c", "all-reduce"))
         shown = drawing(WaitGraph(nodes=(*nodes, blamed, gone, node("c")), edges=(*edges, *more)))
         assert labels(shown)[:3] == ["ranks 0-2", "worker rank 3 (pid 12)", "worker rank 4 (pid 13)"]
-        assert [box.marks for box in shown.boxes[1:3]] == [("others wait for it",), ("ended",)]
+        assert [box.marks for box in shown.boxes[1:3]] == [("see the findings",), ("ended",)]
 
     def test_chains_of_equal_members_are_equal_all_along(self) -> None:
         nodes, _ = ranks(5)
@@ -184,10 +184,17 @@ class TestSvg:
         drawn = svg(WaitGraph(nodes=(node("a"),), edges=(edge("a>a", "a mutex"),), cycles=(("a",),)))
         assert "waits for itself: a mutex" in drawn
 
-    def test_an_empty_graph_is_no_picture(self) -> None:
-        assert svg(WaitGraph()) == ""
-        assert lines(WaitGraph()) == []
-        assert mermaid(WaitGraph()) == []
+    def test_a_name_may_be_cut_but_not_its_pid(self) -> None:
+        long = node("a", label=f"python -m {'package.' * 9}program (rank 3, pid 4711)")
+        drawn = svg(WaitGraph(nodes=(long, node("b")), edges=(edge("a>b"),)))
+        assert ">(rank 3, pid 4711)</text>" in drawn
+        assert ">python -m</text>" in drawn
+
+    @pytest.mark.parametrize("empty", [WaitGraph(), WaitGraph(nodes=(node("a", blamed=True),))])
+    def test_where_nobody_waits_there_is_no_picture(self, empty: WaitGraph) -> None:
+        assert svg(empty) == ""
+        assert lines(empty) == []
+        assert mermaid(empty) == []
 
 
 class TestText:

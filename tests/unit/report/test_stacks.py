@@ -35,10 +35,10 @@ def test_a_stack_that_ends_halfway_is_told_where_it_ends() -> None:
 
 def test_a_long_chain_is_folded_in_its_middle() -> None:
     chain = tuple(frame(depth - 1, f"f{depth}", "0", 1) for depth in range(30))
-    (root,) = stretches(StackTree(members=1, frames=chain))
+    (root,) = stretches(StackTree(members=2, frames=chain))
     begin, middle, end = folded(root.frames)
     assert (len(begin), len(middle), len(end)) == (2, 24, 4)
-    assert "  … 24 frames more …" in tree_lines(StackTree(members=1, frames=chain))
+    assert "  … 24 frames more …" in tree_lines(StackTree(members=2, frames=chain))
 
 
 def test_parents_that_make_no_sense_are_roots() -> None:
@@ -56,3 +56,7 @@ def test_a_tree_without_end_ends() -> None:
     assert max(map(len, lines)) < 4 * DEPTH_MAX + 100
     wide = tuple(frame(-1, f"f{n}", f"{n}", 1) for n in range(FRAMES_MAX + 500))
     assert len(tree_lines(StackTree(members=9999, frames=wide))) == 201
+
+
+def test_one_stack_alone_is_no_tree(rich: Report) -> None:
+    assert stretches(StackTree(members=1, frames=rich.tree.frames)) == ()

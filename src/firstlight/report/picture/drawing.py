@@ -22,7 +22,7 @@ REFINING_MAX = 1_000_000
 
 
 class Box(NamedTuple):
-    """One node, or several equal ones. `marks` are what sets it apart, in words: "deadlock", "ended"."""
+    """One node, or several equal ones. `awaited` if somebody waits for it; `marks` say what sets it apart."""
 
     id: str
     kind: str
@@ -32,10 +32,12 @@ class Box(NamedTuple):
     gone: bool
     cyclic: bool
     members: tuple[str, ...]
+    awaited: bool = False
 
     @property
     def marks(self) -> tuple[str, ...]:
-        spoken = {"others wait for it": self.blamed, "deadlock": self.cyclic, "ended": self.gone}
+        blame = "others wait for it" if self.awaited else "see the findings"
+        spoken = {blame: self.blamed, "deadlock": self.cyclic, "ended": self.gone}
         return tuple(words for words, holds in spoken.items() if holds)
 
 
@@ -74,7 +76,8 @@ def drawing(graph: WaitGraph, most: int = BOXES_MAX) -> Drawing:
     id_of = {id_: box_of[class_of[id_]].id for id_ in nodes}
     arrows = _arrows(edges, id_of, cycles)
     concerned = {id_ for arrow in arrows for id_ in (arrow.source, arrow.target)}
-    boxes = [box for box in box_of.values() if box.id in concerned or box.blamed]
+    awaited = {arrow.target for arrow in arrows}
+    boxes = [box._replace(awaited=box.id in awaited) for box in box_of.values() if box.id in concerned or box.blamed]
     kept = _nearest(boxes, arrows, [id_of[id_] for id_ in (*cyclic, *graph.sinks) if id_ in id_of], most)
     shown = tuple(box for box in boxes if box.id in kept)
     return Drawing(

@@ -30,7 +30,7 @@ def cut(text: str, most: int) -> str:
 
 def wrapped(text: str, most: int, lines: int) -> list[str]:
     """At most so many lines of so many columns, broken where a reader would: before a bracket, between words, after a
-    slash. Of a path that is too long the end is kept.
+    slash or a dot. Of a path that is too long the end is kept.
     """
     rest = text.strip()
     if rest.startswith("/") and columns(rest) > most * lines:
@@ -47,5 +47,6 @@ def _break(text: str, most: int) -> int:
     """How much of a text that is too long for a line stands on it."""
     room = len(cut(text, most + 1).rstrip("…"))
     least = most // 4
-    places = (text.rfind(" (", 0, room + 1), text.rfind(" ", 0, room + 1), text.rfind("/", 0, room) + 1)
+    joint = max(text.rfind(char, 0, room) + 1 for char in "/.")
+    places = (text.rfind(" (", 0, room + 1), text.rfind(" ", 0, room + 1), joint)
     return next((place for place in places if place >= least), max(1, room))

@@ -11,13 +11,15 @@ from firstlight.core.words import counted, printable
 from firstlight.report.picture import shapes
 from firstlight.report.picture.drawing import Arrow, Box, drawing, left_out_words
 from firstlight.report.picture.layout import Layout, Size, layout
-from firstlight.report.picture.lines import cut, text_width, wrapped
+from firstlight.report.picture.lines import columns, cut, text_width, wrapped
 
 LABEL_PX, NOTE_PX, KIND_PX = 13.0, 11.5, 9.5
 LABEL_COLUMNS, NOTE_COLUMNS, ARROW_COLUMNS = 26, 32, 34
 PADDING, MARGIN = 14.0, 8.0
 GAP_MIN, LABEL_ROW = 46.0, 19.0
 WIDTH_MIN = 116.0
+ROWS_MAX = 6
+"""Rows of labels between two layers; a thicket beyond that has labels that touch, rather than fields of nothing."""
 HEAD = 7.0
 SMALLEST_SCALE = 0.8
 """On a narrow screen the drawing shrinks so far, then it scrolls."""
@@ -58,7 +60,7 @@ class _Segment(NamedTuple):
 def svg(graph: WaitGraph) -> str:
     """The drawing as an `svg` element, empty if there is nothing to draw."""
     shown = drawing(graph)
-    if not shown.boxes:
+    if not shown.arrows:
         return ""
     selfish = {arrow.source: arrow.label for arrow in shown.arrows if arrow.source == arrow.target}
     words = {box.id: _words(box, selfish.get(box.id)) for box in shown.boxes}
@@ -83,7 +85,15 @@ def _words(box: Box, itself: str | None) -> _Words:
     marks = [*box.marks, *([f"waits for itself: {itself}"] if itself is not None else [])]
     diamond = "◆ " if box.blamed else ""
     line = cut(diamond + ", ".join(marks), NOTE_COLUMNS + 6) if marks else ""
-    return _Words(wrapped(box.label, LABEL_COLUMNS, 3), wrapped(box.note, NOTE_COLUMNS, 3), line)
+    return _Words(_label(box.label), wrapped(box.note, NOTE_COLUMNS, 3), line)
+
+
+def _label(label: str) -> list[str]:
+    """A name may be cut, but not the rank and pid in brackets behind it."""
+    if columns(label) <= LABEL_COLUMNS or not label.endswith(")"):
+        return wrapped(label, LABEL_COLUMNS, 3)
+    name, _, bracket = label.rpartition(" (")
+    return [*wrapped(name, LABEL_COLUMNS, 2), cut(f"({bracket}", LABEL_COLUMNS)]
 
 
 class _Sheet:
@@ -153,7 +163,9 @@ class _Sheet:
             extent = (min(x1, x2, (x1 + x2) / 2) - half, max(x1, x2) + half)
             taken = rows[layer]
             row = next((n for n, others in enumerate(taken) if not _touches(extent, others)), len(taken))
-            if row == len(taken):
+            if row == ROWS_MAX:
+                row = min(range(ROWS_MAX), key=lambda n: len(rows[layer][n]))
+            elif row == len(taken):
                 taken.append([])
             taken[row].append(extent)
             chosen[arrow] = (stretch, row)

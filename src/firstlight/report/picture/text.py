@@ -19,7 +19,7 @@ ROOM_MIN = 30
 def lines(graph: WaitGraph, width: int = 120) -> list[str]:
     """The graph in words and arrows, wrapped to about `width` columns; nothing if there is nothing to tell."""
     shown = drawing(graph, BOXES_MAX)
-    if not shown.boxes:
+    if not shown.arrows:
         return []
     loops = [line for cycle in shown.cycles for line in _loop(shown, cycle)]
     rest = left_out_words(shown.left_out)
