@@ -126,7 +126,7 @@ def test_a_py_spy_that_hangs_is_killed_and_told(programs: Programs, tmp_path: Pa
 
 def test_a_target_that_a_late_py_spy_left_stopped_goes_on(programs: Programs, tmp_path: Path) -> None:
     process = programs.python("print('ready', flush=True)\nwhile True: pass")
-    stops = f'case "$*" in *nonblocking*) ;; *) kill -STOP {process.id.pid} ;; esac; exec sleep 600'
+    stops = f'case "$*" in *nonblocking*) exit 1 ;; esac; kill -STOP {process.id.pid}; exec sleep 600'
     answer = dump(process.id, script(tmp_path, stops), CLOCK, 1.0)
     assert isinstance(answer, Gap)
     wait_for_state(process, "RS")
@@ -249,16 +249,34 @@ MANY = """
     ],
 )
 def test_only_what_cannot_be_read_without_a_stop_is_stopped(
-    text: str, answers: list[str], asked: list[str], told: list[str], *, programs: Programs, tmp_path: Path
+    text: str,
+    answers: list[str],
+    asked: list[str],
+    told: list[str],
+    *,
+    programs: Programs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(python_stacks, "PAUSE_DEADLINE_S", 10.0)
     process = programs.python(text)
     ends = CLOCK.monotonic() + 20
     while python_stacks.runs(process.id.pid) is (text is SLEEPER):
         assert CLOCK.monotonic() < ends
         CLOCK.sleep(0.01)
-    answer = dump(process.id, recorder(tmp_path, *answers), CLOCK, 10.0)
+    answer = dump(process.id, recorder(tmp_path, *answers), CLOCK, 60.0)
     assert functions(answer) == told
     assert (tmp_path / "asked").read_text().split() == asked
+
+
+def test_a_process_that_there_was_no_time_to_read_is_not_stopped(programs: Programs, tmp_path: Path) -> None:
+    process = programs.python(BURNS)
+    notes = f'echo "$*" >> {tmp_path}/asked; exec sleep 600'
+    answer = dump(process.id, script(tmp_path, notes), CLOCK, 1.0)
+    assert isinstance(answer, Gap)
+    assert answer.reason is GapReason.TIMED_OUT
+    assert "--nonblocking" in (tmp_path / "asked").read_text()
+    assert len((tmp_path / "asked").read_text().splitlines()) == 1
 
 
 def test_a_process_of_many_threads_is_never_stopped_and_what_is_torn_is_a_gap(
