@@ -49,6 +49,12 @@ def runners(scene: Scene) -> tuple[Standing, ...]:
     return tuple(ranked or engines or others)
 
 
+def still(scene: Scene) -> bool:
+    """Whether nobody who runs the model moves, and no compiler works for them."""
+    compilers = (one for one in scene.standings if one.look.process.role is Role.COMPILER)
+    return not any(one.moves for one in (*runners(scene), *compilers))
+
+
 def frames_of(one: Standing) -> tuple[str, ...]:
     """Where its telling thread stands: native frames, then Python ones, each innermost first."""
     return one.words

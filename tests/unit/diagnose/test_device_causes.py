@@ -7,7 +7,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.collective import CollectiveCall, Communicator
 from firstlight.core.facts import Library
 from firstlight.core.gpu import GpuProcess
-from firstlight.core.look import Futex
+from firstlight.core.look import Futex, Listener
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.causes import all_causes
 from firstlight.diagnose.scene import scene_of
@@ -15,7 +15,9 @@ from firstlight.diagnose.statement import state
 from firstlight.diagnose.weigh import weigh
 from firstlight.testing.bundles import (
     GB,
+    Moves,
     bundle,
+    compiler,
     cuda_libraries,
     device,
     engine,
@@ -232,3 +234,39 @@ def test_ranks_that_only_make_a_communicator_are_unknown_with_what_to_collect() 
     assert not [one for one in said.findings if one.verdict in {"established", "supported"}]
     assert any("NCCL_DEBUG=INFO" in step for step in said.next_steps)
     assert any("NCCL_P2P_DISABLE=1" in step for step in said.next_steps)
+
+
+def test_a_profiler_that_stands_in_for_waits_of_libc_blocks_nothing() -> None:
+    profiler = Library(path="/opt/nsys/libToolsInjectionOSRT64.so", kind="profiler", preloaded=True)
+    facts = ordinary_facts(libraries=(*cuda_libraries(), profiler))
+    waits = (
+        "futex_wait (libc.so.6)",
+        "pthread_cond_wait (libToolsInjectionOSRT64.so)",
+        "?? (libcuda.so.1)",
+        "cuStreamSynchronize (libcuda.so.1)",
+    )
+    assert verdict(bundle(rank(0, stack=REDUCES, native=waits, facts=facts)), "preload_shim") == "supported"
+    own = ("futex_wait (libc.so.6)", "?? (libvgpu.so)", "cuMemAlloc_v2 (libvgpu.so)", "?? (libcudart.so.12)")
+    vgpu = ordinary_facts(libraries=[Library(path="/vgpu/libvgpu.so", kind="profiler", preloaded=True)])
+    assert verdict(bundle(rank(0, stack=REDUCES, native=own, facts=vgpu)), "preload_shim") == "established"
+
+
+def test_a_bootstrap_port_of_another_machine_is_not_ours_to_open() -> None:
+    def asks(where: str) -> Bundle:
+        return bundle(
+            rank(0, files=[socket("10.0.0.2:5000", f"{where}:8998", state="SYN_SENT")]),
+            options={"disaggregation-mode": "prefill"},
+            listeners=[Listener(host="0.0.0.0", port=30000, pid=4100)],
+        )
+
+    assert verdict(asks("10.0.0.2"), "pd_handshake") == "established"
+    assert verdict(asks("10.0.0.77"), "pd_handshake") == "not seen"
+
+
+def test_an_old_nccl_is_not_blamed_while_a_compiler_works() -> None:
+    captures = ("capture (sglang/cuda_graph_runner.py:500)",)
+    facts = ordinary_facts(libraries=cuda_libraries(nccl="2.21.5"))
+    those = ranks(2, stack=captures, facts=facts)
+    assert verdict(bundle(those, phase=Phase.GRAPH_CAPTURE), "nccl_version") == "supported"
+    busy = compiler(moves=Moves(written_bytes=GB))
+    assert verdict(bundle(those, busy, phase=Phase.GRAPH_CAPTURE), "nccl_version") == "not seen"

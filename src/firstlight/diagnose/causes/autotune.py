@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
-from firstlight.diagnose.devices import COLLECTIVE, elsewhere, in_place, quoted, runners, unseen_places
+from firstlight.diagnose.devices import COLLECTIVE, elsewhere, in_place, quoted, still, unseen_places
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
 from firstlight.diagnose.standing import Standing
@@ -16,7 +16,7 @@ _CACHE = ("cache hit", "from cache", "cached config", "loaded config", "hits on 
 def _split(scene: Scene) -> Iterator[Sighting | Gap]:
     """Some ranks tune, others do not, and nothing moves."""
     tuning, others = in_place(scene, _TUNES), elsewhere(scene, _TUNES)
-    if not any(one.moves for one in runners(scene)):
+    if still(scene):
         yield from both(quoted(scene, tuning, _TUNES), quoted(scene, others))
     yield from unseen_places(scene)
 
@@ -25,7 +25,7 @@ def _one_had_them(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks wait for others within the tuner, others wait elsewhere, and only some ranks told of cached results."""
     tuning = [one for one in in_place(scene, _TUNES) if one in in_place(scene, COLLECTIVE)]
     others = [one for one in elsewhere(scene, _TUNES) if one in in_place(scene, COLLECTIVE)]
-    if not any(one.moves for one in runners(scene)):
+    if still(scene):
         yield from both(both(quoted(scene, tuning, _TUNES), quoted(scene, others)), _hits(scene, tuning))
 
 

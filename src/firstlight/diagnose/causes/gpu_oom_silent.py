@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import runners, some_in
+from firstlight.diagnose.devices import runners, some_in, still
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said
 
@@ -19,7 +19,8 @@ _OOM = r"OutOfMemory|out of memory|not enough memory"
 
 
 def _allocates(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_full(scene), some_in(scene, _ALLOCATES))
+    if still(scene):
+        yield from both(_full(scene), some_in(scene, _ALLOCATES))
 
 
 def _said(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import in_place, quoted, runners, some_in
+from firstlight.diagnose.devices import in_place, quoted, runners, some_in, still
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 
@@ -22,13 +22,13 @@ _CAPTURED = (
 def _registers(scene: Scene) -> Iterator[Sighting | Gap]:
     """Some ranks exchange addresses of captured graphs, and others do not."""
     there = in_place(scene, _REGISTERS)
-    if scene.bundle.phase is Phase.GRAPH_CAPTURE and there and len(there) < len(runners(scene)):
+    if scene.bundle.phase is Phase.GRAPH_CAPTURE and still(scene) and there and len(there) < len(runners(scene)):
         yield from quoted(scene, there, _REGISTERS)
 
 
 def _all_register(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log ends with the registration of addresses, and ranks are in it."""
-    if scene.bundle.phase is Phase.GRAPH_CAPTURE:
+    if scene.bundle.phase is Phase.GRAPH_CAPTURE and still(scene):
         yield from both(some_in(scene, _REGISTERS), said(scene, _CAPTURED))
 
 

@@ -18,6 +18,7 @@ from firstlight.diagnose.devices import (
     quoted,
     runners,
     spinning,
+    still,
     unseen_places,
 )
 from firstlight.diagnose.quotes import shortened
@@ -83,7 +84,7 @@ def _wait_across(scene: Scene) -> Iterator[Sighting | Gap]:
     for call in calls:
         at = call.rank, call.group
         latest[at] = max(call.sequence, latest.get(at, 0))
-    waiting = [] if any(one.moves for one in runners(scene)) else list(_first_waits(calls).values())
+    waiting = list(_first_waits(calls).values()) if still(scene) else []
     for one in waiting:
         for other in waiting:
             if one.rank < other.rank and _awaits(latest, one, other) and _awaits(latest, other, one):
@@ -115,8 +116,7 @@ def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
 def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
     """Every rank waits in a collective, nothing moves, and they got there from different places."""
     those = in_place(scene, COLLECTIVE)
-    still = not any(one.moves for one in runners(scene))
-    if still and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
+    if still(scene) and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
         yield from quoted(scene, (ones[0] for ones in _places(scene).values()), COLLECTIVE)
     yield from unseen_places(scene)
 
@@ -140,7 +140,7 @@ def _counts_differ(scene: Scene) -> Iterator[Sighting | Gap]:
         yield now
         return
     before = looks[0].communicators if looks else ()
-    frozen = len(looks) > 1 and not isinstance(before, Gap) and not any(one.moves for one in runners(scene))
+    frozen = len(looks) > 1 and not isinstance(before, Gap) and still(scene)
     for one in now:
         if frozen and one in before and len({count for _, count in one.counts}) > 1:  # type: ignore[operator]
             told = ", ".join(f"rank {rank}: {count}" for rank, count in one.counts[:8])

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
-from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, unseen_native, version
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, still, unseen_native, version
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, libraries, stands_in
@@ -55,7 +55,7 @@ def _older(scene: Scene, fixed: tuple[int, ...]) -> Iterator[Sighting | Gap]:
 def _known(scene: Scene) -> Iterator[Sighting | Gap]:
     """A version with a known fault, in the place where it shows."""
     for fault in KNOWN:
-        if scene.bundle.phase is fault.phase:
+        if scene.bundle.phase is fault.phase and still(scene):
             yield from both(some_in(scene, fault.place), _of_version(scene, fault))
 
 

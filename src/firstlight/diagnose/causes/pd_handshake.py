@@ -14,14 +14,27 @@ DEFAULT_PORT = 8998
 
 
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
-    """This side is to have the bootstrap port open, does not, and somebody is refused there or gets no answer."""
+    """This machine is to have the bootstrap port open, does not, and somebody here asks for it in vain."""
     if _role(scene) == "prefill" and scene.bundle.node == 0:
-        yield from both(_not_open(scene), (*_calls(scene), *_refused(scene)))
+        here = (one for one in _calls(scene) if _is_here(scene, one.what.rpartition(":")[0]))
+        yield from both(_not_open(scene), here)
+
+
+def _refused_there(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The port is not open here, and the log tells that it was refused."""
+    if _role(scene) == "prefill":
+        yield from both(_not_open(scene), _refused(scene))
 
 
 def _other_side_silent(scene: Scene) -> Iterator[Sighting | Gap]:
     if _role(scene) == "decode":
         yield from (*_calls(scene), *_refused(scene))
+
+
+def _is_here(scene: Scene, host: str) -> bool:
+    interfaces = scene.bundle.host.interfaces
+    own = [] if isinstance(interfaces, Gap) else [address for one in interfaces for address in one.addresses]
+    return host in own or host.startswith("127.") or host == "::1"
 
 
 def _role(scene: Scene) -> str:
@@ -77,6 +90,7 @@ CAUSE = Cause(
     title="prefill and decode do not find each other at {what}",
     clues=(
         decides("Does nobody listen on this side's bootstrap port, where somebody registers?", _nobody_listens),
+        supports("Is it not open on this side, and does the log tell that it was refused?", _refused_there),
         supports("Does the bootstrap port of the other side not answer?", _other_side_silent),
         foresees("Would prefill tell decode a loopback address?", _loopback),
     ),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import dropwhile, takewhile
 
 from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
@@ -27,14 +28,14 @@ _CUDA_CALLS = (
 
 
 def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A thread waits, and who made it wait is the shim itself, on the way from a CUDA or NCCL call."""
+    """A thread waits, and who made it wait is the shim itself, in its own version of a CUDA or NCCL call."""
     shims = {_name(library.path) for _, library in _shims(scene)}
     for one, thread in threads(scene):
         standing = scene.standing(one.process.id.pid)
         if thread.state == "R" or isinstance(thread.native, Gap) or (standing and standing.moves):
             continue
         waiter = next((frame for frame in thread.native if not _WAITS.match(_name(frame.library))), None)
-        if waiter and _name(waiter.library) in shims and _on_the_way(thread.native):
+        if waiter and _name(waiter.library) in shims and _is_in_a_call(thread.native, waiter.library):
             words = " < ".join(words_of(frame) for frame in thread.native[:5])
             yield Sighting(
                 shortened(f"{scene.name(one.process.id.pid)}: {words}"), (one.process.id.pid,), waiter.library
@@ -42,8 +43,10 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from unseen_native(scene)
 
 
-def _on_the_way(native: tuple[NativeFrame, ...]) -> bool:
-    return any(_CALLS.match(frame.function) for frame in native)
+def _is_in_a_call(native: tuple[NativeFrame, ...], shim: str) -> bool:
+    """Whether the shim waits in its own version of a CUDA or NCCL call; profilers stand in for libc's waits, too."""
+    inside = dropwhile(lambda frame: frame.library != shim, native)
+    return any(_CALLS.match(frame.function) for frame in takewhile(lambda frame: frame.library == shim, inside))
 
 
 def _maps_it_in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
