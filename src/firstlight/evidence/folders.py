@@ -126,12 +126,13 @@ def _open(files: Iterable[str]) -> Iterator[tuple[str, Path]]:
                 yield purpose, Path(found[0])
 
 
-def folders(uses: Sequence[tuple[str, Path]], deadline: Deadline) -> tuple[Folder, ...]:
+def folders(uses: Sequence[tuple[str, Path]], deadline: Deadline, root: Path = Path("/")) -> tuple[Folder, ...]:
     """What lies in each of these folders now; those that are not there are left out. Ends by the deadline.
 
-    Of a download folder only the unfinished files are counted.
+    Of a download folder only the unfinished files are counted. `root` leads to the root of a server that lives in a
+    container (/proc/PID/root); the folders are told by their names inside.
     """
-    tallies = [_Tally(purpose, path) for purpose, path in dict.fromkeys(uses)][:FOLDERS_MAX]
+    tallies = [_Tally(purpose, path, root) for purpose, path in dict.fromkeys(uses)][:FOLDERS_MAX]
     probes = [Probe("folder", partial(tally.count, deadline)) for tally in tallies]
     late = [isinstance(probe.result(deadline), Gap) for probe in probes]
     found = (tally.folder(cut) for tally, cut in zip(tallies, late, strict=True))
@@ -141,9 +142,10 @@ def folders(uses: Sequence[tuple[str, Path]], deadline: Deadline) -> tuple[Folde
 class _Tally:
     """A folder as far as it has been counted. A worker counts while others may read."""
 
-    def __init__(self, purpose: str, path: Path) -> None:
+    def __init__(self, purpose: str, path: Path, root: Path) -> None:
         self._purpose = purpose
         self._path = path
+        self._seen = root / path.relative_to("/") if path.is_absolute() else path
         self._files = self._bytes = 0
         self._newest = 0.0
         self._there = False
@@ -151,9 +153,9 @@ class _Tally:
 
     def count(self, deadline: Deadline) -> None:
         """Count what lies below, the folder that changed last first, since that is where somebody works."""
-        changed = self._path.stat().st_mtime
+        changed = self._seen.stat().st_mtime
         self._there, self._newest = True, 0.0 if self._purpose == DOWNLOAD else changed
-        waiting = [(-changed, str(self._path))]
+        waiting = [(-changed, str(self._seen))]
         left = ENTRIES_MAX
         while waiting:
             _, folder = heapq.heappop(waiting)

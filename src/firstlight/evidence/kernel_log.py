@@ -36,8 +36,8 @@ _TELLING = re.compile(
     | segfault\ at | general\ protection\ fault | \bHardware\ Error\b | \bmce:
     """
 )
-_COMMAND_LINE = re.compile(r"(?i)command line:")
-"""What the kernel was booted with is no event."""
+_DULL = re.compile(r"(?i)^\s|command line:")
+"""Traces of the kernel's own code are indented, and what it was booted with is no event."""
 
 
 def kernel_log(
@@ -88,6 +88,6 @@ def telling(records: Iterator[bytes], from_s: float) -> tuple[str, ...]:
             if int(head.split(b",")[2]) / 1e6 < from_s:
                 continue
             line = text.partition(b"\n")[0].decode(errors="replace")[:LINE_CHARACTERS_MAX]
-            if _TELLING.search(line) and not _COMMAND_LINE.search(line):
+            if _TELLING.search(line) and not _DULL.search(line):
                 found.append(redact.text(line))
     return tuple(found)

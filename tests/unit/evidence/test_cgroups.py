@@ -1,10 +1,14 @@
 """Control groups, version 1 and 2, as folders of files like the kernel's; and the group of this very process."""
 
 import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from firstlight import cgroupfs
 from firstlight.cgroupfs import Mount
 from firstlight.core.facts import UNLIMITED
 from firstlight.core.gap import Gap
@@ -128,3 +132,41 @@ def test_the_group_of_this_process_can_be_read_or_is_a_gap() -> None:
     gone = cgroup_of(2**22 + 1)
     assert isinstance(gone.memory_bytes, Gap)
     assert gone.memory_bytes.pid == 2**22 + 1
+
+
+@pytest.fixture
+def real_group() -> Iterator[Path]:
+    """A group of the kernel's own with a limit of memory, where one may be made."""
+    folder = next(filter(None, map(limited, cgroupfs.mounts())), None)
+    if folder is None:
+        pytest.skip("needs the right to make a control group of the memory controller")
+    yield folder
+    folder.rmdir()
+
+
+def limited(mount: Mount) -> Path | None:
+    """A new group with a limit of 64 MiB in this hierarchy, if it may be made there."""
+    folder = Path(mount.point) / f"firstlight-test-{os.getpid()}"
+    with suppress(OSError):
+        if mount.unified or "memory" in mount.controllers:
+            folder.mkdir()
+            limit = folder / ("memory.max" if mount.unified else "memory.limit_in_bytes")
+            if limit.exists():
+                limit.write_text(str(64 << 20))
+                return folder
+            folder.rmdir()
+    return None
+
+
+def test_a_real_group_with_a_real_limit(real_group: Path) -> None:
+    child = subprocess.Popen(["sleep", "60"])
+    try:
+        (real_group / "cgroup.procs").write_text(str(child.pid))
+        found = cgroup_of(child.pid)
+        assert found.path.endswith(real_group.name)
+        assert found.memory_max_bytes == 64 << 20
+        assert isinstance(found.memory_bytes, int)
+        assert found.oom_kills == 0
+    finally:
+        child.kill()
+        child.wait()

@@ -137,3 +137,10 @@ def test_a_file_where_a_folder_should_be_and_a_folder_that_is_refused(tmp_path: 
     (tmp_path / "file").write_bytes(b"x")
     (found,) = folders([("compile_cache", tmp_path / "file")], deadline())
     assert found.files == 0
+
+
+def test_folders_of_a_container_are_found_below_its_root_and_told_as_it_knows_them(tmp_path: Path) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "file").write_bytes(b"123")
+    (found,) = folders([("compile_cache", Path("/cache"))], deadline(), root=tmp_path)
+    assert (found.path, found.bytes) == ("/cache", 3)

@@ -1,8 +1,10 @@
 """Last words by source, the first error of each, repetition removed, secrets replaced."""
 
+import msgspec
+
 from firstlight.core.log import LogLine
 from firstlight.evidence import tails
-from firstlight.evidence.logs import LINES_MAX, SOURCES_MAX
+from firstlight.evidence.logs import LINES_MAX, SOURCES_MAX, WARNINGS_MAX
 
 
 def line(message: str, source: str = "", at: float = 1.0, stream: str = "stdout") -> LogLine:
@@ -58,3 +60,33 @@ def test_secrets_are_replaced_in_every_line() -> None:
 def test_empty_lines_and_no_lines_are_nothing() -> None:
     assert tails([line("  ")], is_error) == ()
     assert tails([], is_error) == ()
+
+
+def test_warnings_are_kept_by_their_shape_oldest_first_however_far_back() -> None:
+    lines = [
+        line("NCCL WARN Cuda failure 802 system not yet initialized", "TP0"),
+        msgspec.structs.replace(line("cache is on NFS", "TP0"), level="WARNING"),
+        *(msgspec.structs.replace(line(f"retry {n}", "TP0"), level="warning") for n in range(50)),
+        line("ERROR it broke", "TP0"),
+        *(line(f"loading {chr(97 + n)}", "TP0") for n in range(26)),
+        *(line(f"more {chr(97 + n)}", "TP0") for n in range(26)),
+        line("/x/torch/y.py:12: UserWarning: this is old", "TP1"),
+        line("[rank1]:W1129 22:01:00.000000 123 torch/distributed: no device id", "TP1"),
+        line("all is well; warnings: none", "TP1"),
+    ]
+    first, second = tails(lines, is_error)
+    assert [one.message.partition(" ")[0] for one in first.warnings] == ["NCCL", "cache", "retry", "ERROR"]
+    assert first.warnings[2].message == "retry 0"
+    assert len(second.warnings) == 2
+
+
+def test_a_flood_of_warnings_is_cut_to_the_earliest() -> None:
+    words = [chr(97 + n // 26) + chr(97 + n % 26) for n in range(300)]
+    (tail,) = tails((msgspec.structs.replace(line(f"w {word}"), level="ERROR") for word in words), lambda _: False)
+    assert len(tail.warnings) == WARNINGS_MAX
+    assert tail.warnings[0].message == "w aa"
+
+
+def test_secrets_in_warnings_are_replaced() -> None:
+    (tail,) = tails([line("NCCL WARN api_key='s3cr3t'")], lambda _: False)
+    assert "s3cr3t" not in tail.warnings[0].text + tail.warnings[0].message

@@ -25,12 +25,15 @@ HUNG = b"3,1202,95000000,-;INFO: task python:4711 blocked for more than 120 seco
 OOM = b"3,1203,96000000,-;Memory cgroup out of memory: Killed process 99 (python) total-vm:1kB\n"
 NFS = b"5,1204,97000000,-;nfs: server fileserver not responding, still trying\n"
 DISK = b"3,1205,98000000,-;I/O error, dev nvme0n1, sector 1234 op 0x0:(READ)\n"
+TRACE = b"4,1203,96100000,-; oom_kill_process.cold+0x8/0x8a\n"
 DULL = b"6,1206,98500000,-;eth0: link becomes ready\n"
 BOOT = b"5,1,0,-;Kernel command line: nvidia.secret=1\n"
 
 
 def test_telling_lines_since_a_time_oldest_first() -> None:
-    found = telling(iter([BOOT, XID, HUNG, OOM, NFS, DISK, DULL, b"garbage", b"", b";;;", b"1,2,x,-;NVRM"]), 92.0)
+    found = telling(
+        iter([BOOT, XID, HUNG, OOM, TRACE, NFS, DISK, DULL, b"garbage", b"", b";;;", b"1,2,x,-;NVRM"]), 92.0
+    )
     assert [line.split()[0] for line in found] == ["INFO:", "Memory", "nfs:", "I/O"]
     assert telling(iter([BOOT, XID]), 0.0) == (
         "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, GPU has fallen off the bus.",
