@@ -163,7 +163,8 @@ WHOLE = '[{"frames": [{"name": "f", "filename": "f.py", "line": 1}], "os_thread_
 
 def test_stacks_of_a_process_that_died_meanwhile_are_not_believed(programs: Programs, tmp_path: Path) -> None:
     process = programs.python(SLEEPER)
-    answer = dump(process.id, script(tmp_path, f"kill -KILL {process.id.pid}; echo '{WHOLE}'"), CLOCK)
+    kills = f"kill -KILL {process.id.pid}; while readlink /proc/{process.id.pid}/exe > /dev/null; do :; done"
+    answer = dump(process.id, script(tmp_path, f"{kills}; echo '{WHOLE}'"), CLOCK)
     assert isinstance(answer, Gap)
     assert answer.reason is GapReason.VANISHED
 
