@@ -49,6 +49,11 @@ def runners(scene: Scene) -> tuple[Standing, ...]:
     return tuple(ranked or engines or others)
 
 
+def complete(scene: Scene) -> bool:
+    """Whether nobody who runs the model has ended or is stopped: else the others only wait for that one."""
+    return not scene.deaths and not any(one.stopped for one in runners(scene))
+
+
 def still(scene: Scene) -> bool:
     """Whether nobody who runs the model moves, and no compiler works for them."""
     compilers = (one for one in scene.standings if one.look.process.role is Role.COMPILER)
@@ -80,9 +85,9 @@ def quoted(scene: Scene, those: Iterable[Standing], pattern: str = "") -> Iterat
 
 
 def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
-    """Everybody who runs the model, two or more, stands there."""
+    """Everybody who runs the model, two or more, stands there, and none has ended."""
     those = in_place(scene, pattern)
-    if len(those) > 1 and len(those) == len(runners(scene)):
+    if len(those) > 1 and len(those) == len(runners(scene)) and complete(scene):
         yield from quoted(scene, those, pattern)
     yield from unseen_places(scene)
 

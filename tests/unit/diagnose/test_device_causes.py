@@ -7,6 +7,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.collective import CollectiveCall, Communicator
 from firstlight.core.facts import Library
 from firstlight.core.gpu import GpuProcess
+from firstlight.core.host import Topology
 from firstlight.core.look import Futex, Listener
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.causes import all_causes
@@ -20,6 +21,7 @@ from firstlight.testing.bundles import (
     compiler,
     cuda_libraries,
     device,
+    ended,
     engine,
     front,
     gpus,
@@ -270,3 +272,14 @@ def test_an_old_nccl_is_not_blamed_while_a_compiler_works() -> None:
     assert verdict(bundle(those, phase=Phase.GRAPH_CAPTURE), "nccl_version") == "supported"
     busy = compiler(moves=Moves(written_bytes=GB))
     assert verdict(bundle(those, busy, phase=Phase.GRAPH_CAPTURE), "nccl_version") == "not seen"
+
+
+def test_peers_are_not_blamed_for_a_rank_that_has_gone_or_was_stopped() -> None:
+    acs = host(topology=Topology(iommu="on", acs=("0000:00:01.1",), bar1_bytes=32 * GB))
+    cards = gpus(2, fabric="not supported", utilisation=100.0)
+    both = bundle(ranks(2, stack=REDUCES), host=acs, gpus=cards)
+    assert verdict(both, "nccl_p2p_pcie") == "supported"
+    stopped = bundle(rank(0, stack=REDUCES), rank(1, stack=REDUCES, state="T"), host=acs, gpus=cards)
+    assert verdict(stopped, "nccl_p2p_pcie") == "not seen"
+    gone = bundle(ranks(2, stack=REDUCES), host=acs, gpus=cards, exits=[ended(rank(2), signal=9)])
+    assert verdict(gone, "nccl_p2p_pcie") == "not seen"

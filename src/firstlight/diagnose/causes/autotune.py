@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
-from firstlight.diagnose.devices import COLLECTIVE, elsewhere, in_place, quoted, still, unseen_places
+from firstlight.diagnose.devices import COLLECTIVE, complete, elsewhere, in_place, quoted, still, unseen_places
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
 from firstlight.diagnose.standing import Standing
@@ -16,7 +16,7 @@ _CACHE = ("cache hit", "from cache", "cached config", "loaded config", "hits on 
 def _split(scene: Scene) -> Iterator[Sighting | Gap]:
     """Some ranks tune, others do not, and nothing moves."""
     tuning, others = in_place(scene, _TUNES), elsewhere(scene, _TUNES)
-    if still(scene):
+    if still(scene) and complete(scene):
         yield from both(quoted(scene, tuning, _TUNES), quoted(scene, others))
     yield from unseen_places(scene)
 

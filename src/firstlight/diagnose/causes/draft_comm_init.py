@@ -7,6 +7,7 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out
 from firstlight.diagnose.devices import (
     COLLECTIVE,
     COMMUNICATOR,
+    complete,
     elsewhere,
     frames_of,
     in_place,
@@ -22,7 +23,7 @@ _MEETS = f"{COLLECTIVE}|{COMMUNICATOR}"
 
 
 def _meets_in_draft(scene: Scene) -> tuple[Standing, ...]:
-    drafting = in_place(scene, _DRAFT)
+    drafting = in_place(scene, _DRAFT) if complete(scene) else ()
     return tuple(one for one in in_place(scene, _MEETS) if one in drafting)
 
 

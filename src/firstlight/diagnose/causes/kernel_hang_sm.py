@@ -13,6 +13,7 @@ from firstlight.diagnose.devices import (
     COMMUNICATOR,
     CUSTOM_ALL_REDUCE,
     FUSED_ALL_REDUCE,
+    complete,
     frames_of,
     in_place,
     quoted,
@@ -39,7 +40,7 @@ def _wedged(scene: Scene) -> Iterator[Sighting | Gap]:
 def _same_kernel(scene: Scene) -> Iterator[Sighting | Gap]:
     those = runners(scene)
     calls = {_kernel(one) for one in those}
-    if len(calls) == 1 and None not in calls:
+    if len(calls) == 1 and None not in calls and complete(scene):
         yield from quoted(scene, those, re.escape(str(next(iter(calls)))))
     yield from unseen_places(scene)
 

@@ -14,6 +14,7 @@ from firstlight.diagnose.devices import (
     COLLECTIVE,
     FUSED_ALL_REDUCE,
     all_in,
+    complete,
     in_place,
     quoted,
     runners,
@@ -116,7 +117,7 @@ def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
 def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
     """Every rank waits in a collective, nothing moves, and they got there from different places."""
     those = in_place(scene, COLLECTIVE)
-    if still(scene) and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
+    if still(scene) and complete(scene) and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
         yield from quoted(scene, (ones[0] for ones in _places(scene).values()), COLLECTIVE)
     yield from unseen_places(scene)
 
