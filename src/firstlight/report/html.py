@@ -153,6 +153,7 @@ _KINDS = {
     "try": "what to do",
     "mind": "mind",
 }
+_QUOTED = frozenset({"seen", "against"})
 
 
 def _finding(finding: Finding) -> str:
@@ -162,7 +163,7 @@ def _finding(finding: Finding) -> str:
         by_kind.setdefault(kind, []).append(line)
     rows = "".join(
         f'<div class="{kind}"><h4>{_KINDS[kind]}</h4><ul>'
-        + "".join(f"<li><q>{_text(line)}</q></li>" if kind == "seen" else f"<li>{_text(line)}</li>" for line in said)
+        + "".join(f"<li><q>{_text(line)}</q></li>" if kind in _QUOTED else f"<li>{_text(line)}</li>" for line in said)
         + "</ul></div>"
         for kind, said in by_kind.items()
     )

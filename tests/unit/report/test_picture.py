@@ -163,6 +163,7 @@ class TestLayout:
         drawn = svg(random_graph(1, 600, 900))
         assert 100 < drawn.count('class="box') <= BOXES_MAX
         assert len(drawn) < 700_000
+        assert re.search(r'class="note"[^>]*>\d+ more nodes left out', drawn)
 
 
 class TestSvg:

@@ -18,6 +18,7 @@ LABEL_COLUMNS, NOTE_COLUMNS, ARROW_COLUMNS = 26, 32, 34
 PADDING, MARGIN = 14.0, 8.0
 GAP_MIN, LABEL_ROW = 46.0, 19.0
 WIDTH_MIN = 116.0
+REST_HEIGHT = 24.0
 ROWS_MAX = 6
 """Rows of labels between two layers; a thicket beyond that has labels that touch, rather than fields of nothing."""
 HEAD = 7.0
@@ -66,10 +67,11 @@ def svg(graph: WaitGraph) -> str:
     words = {box.id: _words(box, selfish.get(box.id)) for box in shown.boxes}
     placed = layout(shown, {id_: one.size for id_, one in words.items()})
     sheet = _Sheet(placed, words, shown.boxes)
-    width, height = sheet.width, sheet.height
+    rest = left_out_words(shown.left_out)
+    width, height = sheet.width, sheet.height + (REST_HEIGHT if rest else 0)
     about = (
         f"{counted(len(shown.boxes), 'box', 'boxes')}, {counted(len(shown.arrows), 'arrow')}; "
-        f"an arrow leads from who waits to whom it waits for. {left_out_words(shown.left_out)}"
+        f"an arrow leads from who waits to whom it waits for. {rest}"
     )
     return (
         f'<svg class="graph" role="img" aria-labelledby="graph-title graph-about" viewBox="0 0 {width:.0f} '
@@ -77,6 +79,7 @@ def svg(graph: WaitGraph) -> str:
         f'<title id="graph-title">Who waits for whom</title><desc id="graph-about">{escape(about.strip())}</desc>\n'
         + "".join(sheet.arrows())
         + "".join(sheet.box(box) for box in shown.boxes)
+        + (f'<text class="note" x="{width / 2:.0f}" y="{height - 8:.0f}">{escape(rest)}</text>\n' if rest else "")
         + "</svg>\n"
     )
 
