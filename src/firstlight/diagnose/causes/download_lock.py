@@ -4,60 +4,54 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.look import Lock
 from firstlight.core.words import printable
-from firstlight.diagnose import where
+from firstlight.diagnose import quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, processes, said
+from firstlight.diagnose.sightings import last, said, unseen_stacks
 
-PATH = re.compile(r"/\.locks/.*\.lock$|/[0-9a-f]{40,64}[\w.-]*\.lock$")
-"""The hub's locks, and those under which SGLang and vLLM resolve a model (in the folder for temporary files)."""
-_WAITS = r"WeakFileLock|/filelock/|/huggingface_hub/"
 _SAYS = r"waiting to acquire lock on .*\.lock"
 _REFUSED = r"(PermissionError|Permission denied|Errno 13\b).*/\.locks/|/\.locks/.*(Permission denied|Errno 13\b)"
 
 
-def _open_locks(scene: Scene) -> Iterator[tuple[int, str]]:
-    """Download locks that a process has open: who, and which."""
-    for one in processes(scene):
-        yield from ((one.process.id.pid, file.target) for file in one.files if PATH.search(file.target))
-
-
-def _known(scene: Scene) -> dict[str, Lock]:
-    look = last(scene)
-    locks = look.locks if look and not isinstance(look.locks, Gap) else ()
-    return {one.path: one for one in locks if PATH.search(one.path)}
+def _polled(scene: Scene) -> Iterator[Polled]:
+    return (one for one in polled(scene) if DOWNLOAD.search(one.path))
 
 
 def _held(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A process stands where a lock is taken, has a download's lock file open, and the kernel says who holds it."""
-    known, standing = _known(scene), list(where.at(scene, _WAITS))
-    waiting = {there.pid for there in standing if not isinstance(there, Gap)}
-    for pid, path in _open_locks(scene):
-        lock = known.get(path)
-        if pid in waiting and lock and lock.holder not in {0, pid}:
-            yield _quoted(scene, pid, lock)
-    for lock in known.values():
-        yield from (_quoted(scene, pid, lock) for pid in lock.waiters if lock.holder not in {0, pid})
-    yield from (there for there in standing if isinstance(there, Gap))
+    """A process waits for a download's lock, and the kernel says who holds it."""
+    for one in _polled(scene):
+        if one.holder and one.sure:
+            yield from _quoted(scene, one.by.pid, one.holder, one.path)
+    look = last(scene)
+    for lock in look.locks if look and not isinstance(look.locks, Gap) else ():
+        if DOWNLOAD.search(lock.path) and lock.holder:
+            for pid in lock.waiters:
+                yield from _quoted(scene, pid, lock.holder, lock.path)
+    if look and isinstance(look.locks, Gap):
+        yield look.locks
+    yield from unseen_stacks(scene)
 
 
-def _quoted(scene: Scene, pid: int, lock: Lock) -> Sighting:
-    quote = f"{scene.name(pid)} wants {lock.path}, held by {scene.name(lock.holder)}"
-    return Sighting(shortened(quote), (lock.holder, pid), lock.path)
+def _quoted(scene: Scene, pid: int, holder: int, path: str) -> Iterator[Sighting]:
+    if pid != holder:
+        quote = f"{scene.name(pid)} wants {path}, held by {scene.name(holder)}"
+        yield Sighting(shortened(quote), (holder, pid), path)
+        one = scene.standing(pid)
+        yield from [Sighting(quotes.stack(one))] if one else []
 
 
 def _nobody_known(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A process stands where such a lock is taken, and nobody is known to hold it."""
-    known = _known(scene)
-    open_ = [
-        Sighting(shortened(f"{scene.name(pid)} has {path} open"), (pid,), path)
-        for pid, path in _open_locks(scene)
-        if path not in known or not known[path].holder
-    ]
-    yield from both(open_, where.stands(scene, _WAITS))
+    """A process polls a download's lock, and it is not known who holds it, or which of several it is."""
+    for one in _polled(scene):
+        if not one.holder or not one.sure:
+            yield Sighting(shortened(f"{scene.name(one.by.pid)} polls {one.path}"), (one.by.pid,), one.path)
+    for stand in scene.standings:
+        if in_filelock(stand) and for_the_hub(stand) and not any(one.by.pid == stand.pid for one in polled(scene)):
+            yield Sighting(quotes.stack(stand), (stand.pid,))
+    yield from unseen_stacks(scene)
 
 
 def _told(scene: Scene) -> Iterator[Sighting]:
@@ -74,6 +68,8 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     if any(re.search(_REFUSED, one.quote) for one in seen):
         return "a lock of the hub's cache belongs to another user, and may not be opened"
     known = len(seen[0].pids) > 1
+    if not any(one.what for one in seen):
+        return "a download waits for a lock"
     return "a download waits for the lock {what}" + (
         f", held by {shortened(scene.name(seen[0].pids[0]))}" if known else ""
     )

@@ -4,38 +4,35 @@ torch's FileBaton and its kin are bare files made with O_EXCL; no table of the k
 (FlashInfer, SGLang, vLLM) asks for a flock again and again: the kernel tells who holds it, but not that it is wanted.
 """
 
-import re
 import shlex
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.look import Lock, OpenFile
+from firstlight.core.look import Lock
 from firstlight.core.vocabulary import Role
 from firstlight.core.words import printable
-from firstlight.diagnose import building, clauses, quotes, storage, waits
-from firstlight.diagnose.causes.download_lock import PATH as DOWNLOAD_LOCK
+from firstlight.diagnose import building, clauses, quotes, storage
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
+from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled, polling
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last, unseen_stacks
 from firstlight.diagnose.standing import Standing
-from firstlight.diagnose.waits import Kind
 
 QUOTED = 3
-_LOCK_FILE = re.compile(r"(^|/|\.)lock$|/locks/")
 
 
 def _surely(scene: Scene) -> Iterator[Sighting | Gap]:
     """The only lock file is left alone on a local disk, somebody sits in a FileBaton, nobody compiles, and whoever
     made it is gone: it is older than this start, or somebody ended since."""
-    polling, left = _polling(scene), _left(scene)
+    waiting, left = polling(scene), _left(scene)
     alone = len(left) == 1 and not storage.is_slow(left[0].filesystem) and not any(_compilers(scene))
-    if alone and any(map(_is_in_file_baton, polling)) and (_is_old(scene, left[0]) or scene.ended):
-        yield from _seen(scene, polling)
+    if alone and any(map(_is_in_file_baton, waiting)) and (_is_old(scene, left[0]) or scene.ended):
+        yield from _seen(scene, waiting)
     yield from _unseen(scene)
 
 
 def _probably(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from _seen(scene, _polling(scene))
+    yield from _seen(scene, polling(scene))
     yield from _unseen(scene)
 
 
@@ -43,40 +40,54 @@ def _is_old(scene: Scene, lock: Lock) -> bool:
     return lock.age_s >= scene.bundle.at - scene.bundle.started or not scene.bundle.started
 
 
-def _polled(scene: Scene) -> Iterator[tuple[Standing, OpenFile]]:
-    """Who polls a lock, and the lock files that it has open; downloads have their own cause."""
-    for one in _polling(scene):
-        for file in one.look.files:
-            if file.kind == "file" and _LOCK_FILE.search(file.target) and not DOWNLOAD_LOCK.search(file.target):
-                yield one, file
-
-
-def _holder(scene: Scene, path: str) -> int:
-    look = last(scene)
-    locks = look.locks if look and not isinstance(look.locks, Gap) else ()
-    return next((one.holder for one in locks if one.path == path and one.kind != "file"), 0)
+def _polled(scene: Scene) -> Iterator[Polled]:
+    """Build locks that are polled; downloads have their own cause."""
+    return (one for one in polled(scene) if not DOWNLOAD.search(one.path))
 
 
 def _held_idly(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process polls a lock that the kernel says another holds, and that one neither computes nor has it built."""
+    yield from _idly(scene, sure=True)
+
+
+def _perhaps_idly(scene: Scene) -> Iterator[Sighting | Gap]:
+    """As above, and it may be another lock of several."""
+    yield from _idly(scene, sure=False)
+
+
+def _idly(scene: Scene, *, sure: bool) -> Iterator[Sighting | Gap]:
     busy = {one.pid for one in scene.standings if one.moves or one.spins}
-    for one, file in _polled(scene):
-        holder = _holder(scene, file.target)
-        if holder not in {0, one.pid} and holder not in busy and not any(_compilers(scene)):
-            quote = f"{scene.name(one.pid)} polls {file.target}, which {scene.name(holder)} holds without building"
-            yield Sighting(quotes.shortened(quote), (holder, one.pid), file.target)
-            yield Sighting(quotes.stack(one))
+    for one in _polled(scene):
+        if one.holder and one.sure is sure and one.holder not in busy and not any(_compilers(scene)):
+            quote = (
+                f"{scene.name(one.by.pid)} polls {one.path}, which {scene.name(one.holder)} holds without building"
+            )
+            yield Sighting(quotes.shortened(quote), (one.holder, one.by.pid), one.path)
+            yield Sighting(quotes.stack(one.by))
     yield from _unseen(scene)
 
 
 def _on_network_disk(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process polls a lock on a network file system that nobody on this machine holds, and nobody compiles."""
-    for one, file in _polled(scene):
-        if storage.is_slow(file.filesystem) and not _holder(scene, file.target) and not any(_compilers(scene)):
-            quote = f"{scene.name(one.pid)} polls {file.target} on {file.filesystem}; nobody on this machine holds it"
-            yield Sighting(quotes.shortened(quote), (one.pid,), file.target)
-            yield Sighting(quotes.stack(one), (one.pid,))
+    if any(_compilers(scene)):
+        return
+    for one in _polled(scene):
+        if storage.is_slow(one.filesystem) and not one.holder:
+            quote = f"{scene.name(one.by.pid)} polls {one.path} on {one.filesystem}; nobody on this machine holds it"
+            yield Sighting(quotes.shortened(quote), (one.by.pid,), one.path)
+            yield Sighting(quotes.stack(one.by), (one.by.pid,))
+    yield from _somewhere_on_network_disk(scene)
     yield from _unseen(scene)
+
+
+def _somewhere_on_network_disk(scene: Scene) -> Iterator[Sighting]:
+    """A process polls a lock that was not seen, and the folders of builds lie on a network file system."""
+    seen = {one.by.pid for one in polled(scene)}
+    for place in storage.slow_places(scene, *storage.CACHES):
+        for one in scene.standings:
+            if in_filelock(one) and not for_the_hub(one) and one.pid not in seen:
+                yield Sighting(storage.lying(place).quote, (one.pid,), place.path)
+                yield Sighting(quotes.stack(one), (one.pid,))
 
 
 def _foreseen(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -100,25 +111,16 @@ def _compilers(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(f"{scene.name(one.pid)} is at work", (one.pid,))
 
 
-def _seen(scene: Scene, polling: list[Standing]) -> Iterator[Sighting]:
+def _seen(scene: Scene, waiting: list[Standing]) -> Iterator[Sighting]:
     left = _left(scene)
-    if left and polling:
-        pids = tuple(one.pid for one in polling)
+    if left and waiting:
+        pids = tuple(one.pid for one in waiting)
         yield Sighting(quotes.shortened(clauses.listed_locks(left)), pids, left[0].path)
-        yield from (Sighting(quotes.stack(one), (one.pid,)) for one in polling[:QUOTED])
+        yield from (Sighting(quotes.stack(one), (one.pid,)) for one in waiting[:QUOTED])
 
 
 def _left(scene: Scene) -> tuple[Lock, ...]:
     return tuple(lock for lock in scene.bare_locks if not lock.holder and not lock.builders)
-
-
-def _polling(scene: Scene) -> list[Standing]:
-    return [one for one in scene.standings if one.thread and (waits.polls_lock_file(one.thread) or _in_filelock(one))]
-
-
-def _in_filelock(one: Standing) -> bool:
-    """Whether it sleeps between two tries of the filelock package."""
-    return one.wait.kind is Kind.SLEEPS and any("/filelock/" in frame.file for frame in one.stack[:3])
 
 
 def _is_in_file_baton(one: Standing) -> bool:
@@ -135,7 +137,7 @@ def _unseen(scene: Scene) -> Iterator[Gap]:
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     if not any(one.pids for one in seen):
         return "the build lock {what} is left from before"
-    if len(seen[0].pids) > 1 and _holder(scene, seen[0].what) == seen[0].pids[0]:
+    if len(seen[0].pids) > 1 and seen[0].pids[0] in {one.holder for one in polled(scene)}:
         return (
             f"{scene.name(seen[0].pids[1])} waits for the build lock {{what}}, which {{who}} holds without building"
         )
@@ -171,6 +173,7 @@ CAUSE = Cause(
     clues=(
         decides("Does a process sit in a FileBaton on a lock file in whose folder nobody works?", _surely),
         decides("Does a process poll a lock that another holds without building?", _held_idly),
+        supports("Does a process poll one of several locks that others hold without building?", _perhaps_idly),
         supports("Does a process poll a lock file in whose folder nobody works?", _probably),
         supports("Does a process poll a lock on a network file system that nobody here holds?", _on_network_disk),
         speaks_against("Is a compiler at work?", _building),

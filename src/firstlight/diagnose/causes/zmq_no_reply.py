@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from firstlight.core.gap import Gap
-from firstlight.core.look import OpenFile
+from firstlight.core.look import OpenFile, ProcessLook
 from firstlight.core.vocabulary import Role
 from firstlight.diagnose import quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
@@ -17,18 +18,43 @@ _PATIENT = re.compile(r"/zmq/|/(queue|threading)\.py$")
 _WAITS = r"(recv\w*|poll|_poll\w*|select) .*/zmq/"
 
 
-def _waiting(scene: Scene) -> Iterator[where.At | Gap]:
+class _Waiter(NamedTuple):
+    """A main thread that waits for a message, and how that was seen."""
+
+    look: ProcessLook
+    quote: str
+
+    @property
+    def pid(self) -> int:
+        return self.look.process.id.pid
+
+
+def _waiting(scene: Scene) -> Iterator[_Waiter | Gap]:
     """Main threads that wait for a message; helpers do so all their life."""
+    found = set()
     for there in where.at(scene, _WAITS):
-        if isinstance(there, Gap) or (there.main and _waits(there)):
+        if isinstance(there, Gap):
             yield there
+        elif there.main and there.thread.state != "R" and there.look.process.role is not Role.HELPER:
+            found.add(there.pid)
+            yield _Waiter(there.look, where.shown(scene, there).quote)
+    for one in scene.standings:
+        if one.pid not in found and one.look.process.role is not Role.HELPER and _in_mailbox(one.look):
+            yield _Waiter(one.look, quotes.stack(one))
 
 
-def _waits(there: where.At) -> bool:
-    return there.look.process.role is not Role.HELPER and there.thread.state != "R"
+def _in_mailbox(look: ProcessLook) -> bool:
+    """Whether the main thread waits as libzmq does, which leaves no frame of its own in a Python stack: in a poll for
+    one eventfd, in a process with threads of ZeroMQ's."""
+    main = next((one for one in look.threads if one.tid == look.process.id.pid), None)
+    if main is None or isinstance(main.syscall, Gap) or not main.syscall.startswith(("poll(", "ppoll(")):
+        return False
+    waited = [file for file in look.files if file.fd in main.fds]
+    serves = any(thread.name.startswith("ZMQbg/") for thread in look.threads)
+    return serves and len(main.fds) == 1 and all("eventfd" in file.target for file in waited)
 
 
-def _peers(there: where.At) -> set[int]:
+def _peers(there: _Waiter) -> set[int]:
     """Who holds the other end of its ipc:// and tcp:// connections."""
     files = (file for file in there.look.files if _is_link(file))
     ends = (file.peers for file in files if not isinstance(file.peers, Gap))
@@ -51,7 +77,7 @@ def _idle_peer(scene: Scene) -> Iterator[Sighting | Gap]:
             continue
         others = [one for pid in _peers(there) if (one := scene.standing(pid))]
         if others and all(_idles(one) for one in others):
-            yield Sighting(where.shown(scene, there).quote, (*(one.pid for one in others), there.pid))
+            yield Sighting(there.quote, (*(one.pid for one in others), there.pid))
             yield from (Sighting(quotes.stack(one)) for one in others[:2])
 
 
@@ -70,7 +96,7 @@ def _nobody(scene: Scene) -> Iterator[Sighting | Gap]:
         if isinstance(there, Gap):
             yield there
         elif others == {there.pid} and not _peers(there) and scene.ended:
-            yield Sighting(f"{where.shown(scene, there).quote}; nobody is connected", (there.pid,))
+            yield Sighting(f"{there.quote}; nobody is connected", (there.pid,))
 
 
 def _moves(scene: Scene) -> Iterator[Sighting]:

@@ -248,7 +248,11 @@ def test_a_download_lock_is_told_with_its_holder(judge):
     assert held.finding.pids[0] == 77
     assert judge(bundle(front(), waits), "download_lock").word == "supported"
     own = Lock(kind="flock", path=HUB_LOCK, holder=FIRST_RANK)
-    assert judge(bundle(front(), waits, locks=[own]), "download_lock").finding is None
+    assert judge(bundle(front(), waits, locks=[own]), "download_lock").title == "a download waits for a lock"
+    unopened = rank(0, stack=stack, syscall="clock_nanosleep(0x1, 0x0)")
+    others = [Lock(kind="flock", path=f"/hub/.locks/models--a--b/{n}f.lock", holder=77) for n in range(2)]
+    assert judge(bundle(front(), unopened, locks=others[:1]), "download_lock").word == "established"
+    assert judge(bundle(front(), unopened, locks=others), "download_lock").word == "supported"
 
 
 def _full(*, unread: int, reader_moves: int = 0, blocks: bool = True) -> Bundle:
