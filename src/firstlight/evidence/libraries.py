@@ -9,7 +9,6 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -32,24 +31,33 @@ INJECTIONS = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 
 
 class _Kind(NamedTuple):
-    """A kind of library: what its path looks like, and what its version looks like inside the file."""
+    """A kind of library: what its path looks like, what its version looks like inside the file (with a part of it
+    that is quickly looked for), and what a version at the end of its name looks like. Fewer numbers than that are
+    the version of an interface: "libnccl.so.2" is any NCCL since 2015."""
 
     name: str
     path: re.Pattern[str]
     version: re.Pattern[bytes] | None = None
     needle: bytes = b""
+    in_name: re.Pattern[str] | None = None
 
 
+_OF_DRIVER = re.compile(r"\.so\.(\d{3}(?:\.\d+)+)$")
 _KINDS = (
     _Kind(
         "nccl",
         re.compile(r"/lib[nr]ccl\.so[.\d]*$"),
         re.compile(rb"[NR]CCL version[ :]{1,3}(\d{1,3}(?:\.\d{1,3}){1,3})"),
         b"CCL version",
+        re.compile(r"\.so\.(\d+\.\d+\.\d+)$"),
     ),
-    _Kind("cuda_driver", re.compile(r"/libcuda\.so[.\d]*$")),
-    _Kind("cuda_runtime", re.compile(r"/lib(cudart|amdhip64)(-[0-9a-f]{6,})?\.so[.\d]*$")),
-    _Kind("ptx_jit", re.compile(r"/libnvidia-ptxjitcompiler\.so[.\d]*$")),
+    _Kind("cuda_driver", re.compile(r"/libcuda\.so[.\d]*$"), in_name=_OF_DRIVER),
+    _Kind(
+        "cuda_runtime",
+        re.compile(r"/lib(cudart|amdhip64)(-[0-9a-f]{6,})?\.so[.\d]*$"),
+        in_name=re.compile(r"\.so\.(\d+(?:\.\d+)*)$"),
+    ),
+    _Kind("ptx_jit", re.compile(r"/libnvidia-ptxjitcompiler\.so[.\d]*$"), in_name=_OF_DRIVER),
     _Kind(
         "mpi",
         re.compile(r"/lib(mpi|mpich|mpicxx|pmpi)\.so[.\d]*$"),
@@ -76,16 +84,21 @@ _KINDS = (
         ),
     ),
 )
+_BY_NAME = {kind.name: kind for kind in _KINDS}
 _NOT_KERNELS = re.compile(r"/site-packages/triton/")
 _SYSTEM = re.compile(
-    r"/(usr/)?lib(32|64|x32)?/|/usr/local/(lib(64)?|cuda[^/]*|nvidia|rocm[^/]*)/"
+    r"/(usr/)?lib(32|64|x32)?/|/usr/local/([^/]+/)?lib(64)?/|/usr/local/(cuda[^/]*|nvidia|rocm[^/]*)/"
     r"|/opt/(cuda|rocm|nvidia|amazon|hpcx|mellanox|intel|amdgpu|conda|venv)[^/]*/|/(nix|gnu)/store/|/snap/"
     r"|/usr/(lib)?exec/|/usr/share/"
 )
 _PYTHON = re.compile(r"/(site|dist)-packages/|/lib/python3\.\d+/|/libpython3")
 _SHARED = re.compile(r"\.so(\.|$)")
 _EXTENSION = re.compile(r"\.(cpython-\d+|abi3)[^/]*\.so$|\.abi3\.so$")
-_IN_NAME = re.compile(r"\.so\.(\d+(?:\.\d+)*)$")
+_KNOWN_NAME = re.compile(
+    r"/lib(cublas|cudnn|cufft|curand|cusolver|cusparse|nvrtc|nvJitLink|nvToolsExt|cupti|nvshmem|gdrapi|uc[pstm]|nixl"
+    r"|fabric|ibverbs|rdmacm|mlx5|efa|stdc\+\+|gcc_s|gomp|iomp5|omp|tbb|mkl_|openblas)[^/]*$"
+)
+"""Libraries of the CUDA toolkit, of transports and of compilers, which clusters install anywhere."""
 _ORDER = {name: at for at, name in enumerate(("nccl", "profiler", "foreign", "preload", "mpi"))}
 
 
@@ -165,7 +178,7 @@ def _same(path: str, name: str) -> bool:
 def _at_home(path: str, prefix: str) -> bool:
     """Whether a library lies where those of the system, of Python and of the CUDA toolkit are installed. Extension
     modules of Python count as at home anywhere: somebody imported them by name."""
-    if _SYSTEM.match(path) or _PYTHON.search(path) or _EXTENSION.search(path):
+    if _SYSTEM.match(path) or any(one.search(path) for one in (_PYTHON, _EXTENSION, _KNOWN_NAME)):
         return True
     return bool(prefix) and path.startswith(f"{prefix}/")
 
@@ -175,11 +188,10 @@ def _library(mapped: MappedFile, kind: str, loader: Loader, root: str, deadline:
     if not mapped.deleted:
         with suppress(OSError, NotElf):
             inside = _inside(f"{root}{mapped.path}", kind, deadline)
-    in_name = _IN_NAME.search(mapped.path)
     return Library(
         path=clean_text(mapped.path),
         kind=kind,
-        version=inside.version or (in_name[1] if in_name and kind != "kernels" else ""),
+        version=inside.version or _version_in_name(mapped.path, kind),
         build=inside.build,
         preloaded=is_preloaded(mapped.path, loader),
         deleted=mapped.deleted,
@@ -220,23 +232,24 @@ def _inside(path: str, kind: str, deadline: Deadline) -> Inside:
 
 def _version(file: Elf, kind: str, deadline: Deadline) -> str | None:
     """The version that a library's text names; empty if it names none, None if the time was too short to tell."""
-    pattern, needle = _text_of(kind)
-    if pattern is None:
+    of = _BY_NAME.get(kind)
+    if of is None or of.version is None:
         return ""
     left = SCAN_BYTES_MAX
     for section in _texts_first(file.sections):
         for chunk in file.chunks(section, overlap=256, most=left):
             if deadline.passed:
                 return None
-            if needle in chunk and (found := pattern.search(chunk)):
+            if of.needle in chunk and (found := of.version.search(chunk)):
                 return found[1].decode()
         left -= min(left, section.size)
     return ""
 
 
-@lru_cache
-def _text_of(kind: str) -> tuple[re.Pattern[bytes] | None, bytes]:
-    return next(((one.version, one.needle) for one in _KINDS if one.name == kind), (None, b""))
+def _version_in_name(path: str, kind: str) -> str:
+    of = _BY_NAME.get(kind)
+    found = of.in_name.search(path) if of and of.in_name else None
+    return found[1] if found else ""
 
 
 def _texts_first(sections: Iterable[Section]) -> list[Section]:

@@ -15,6 +15,13 @@ from firstlight.procfs import MappedFile
 
 SITE = "/opt/app/lib/python3.12/site-packages"
 compiler = shutil.which("cc")
+MAPS_IT = """
+import mmap, sys, time
+with open(sys.argv[1], "rb") as file:
+    area = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC)
+print("ready", flush=True)
+time.sleep(60)
+"""
 needs_cc = pytest.mark.skipif(compiler is None, reason="no C compiler")
 
 
@@ -59,10 +66,34 @@ def mapped(path: str, code: bool = True) -> MappedFile:
         ("/nix/store/abc-glibc-2.40/lib/libm.so.6", ""),
         ("/home/u/project/build/fast.cpython-312-x86_64-linux-gnu.so", ""),
         ("/home/u/miniconda3/lib/libstdc++.so.6", ""),
+        ("/sw/cuda/12.4/lib64/libcublasLt.so.12", ""),
+        ("/sgl-workspace/nvshmem/install/lib/libnvshmem_host.so.3", ""),
+        ("/usr/local/ucx/lib/ucx/libuct_ib.so.0", ""),
     ],
 )
 def test_the_kind_of_a_library_is_told_by_where_it_lies_and_how_it_is_called(path: str, kind: str) -> None:
     assert kind_of(mapped(path), Loader(prefix="/home/u/miniconda3")) == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [
+        ("libnccl.so.2", ""),
+        ("libnccl.so.2.27.5", "2.27.5"),
+        ("libcuda.so.1", ""),
+        ("libcuda.so.1.1", ""),
+        ("libcuda.so.570.86.15", "570.86.15"),
+        ("libcudart.so.12", "12"),
+        ("libcudart.so.12.8.90", "12.8.90"),
+        ("libmpi.so.40.30.4", ""),
+    ],
+)
+def test_the_number_of_an_interface_is_no_version(programs, tmp_path: Path, name: str, version: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\0" * 4096)
+    process = programs.python(MAPS_IT, str(path))
+    (found,) = libraries_of(process.id.pid, {}, SystemClock())
+    assert found.version == version
 
 
 def test_only_shared_libraries_that_may_be_executed_are_foreign() -> None:
@@ -142,7 +173,7 @@ def test_a_library_that_was_replaced_on_disk_is_told_and_not_read(programs, tmp_
     (found,) = (one for one in libraries_of(process.id.pid, {}, SystemClock()) if one.kind == "nccl")
     assert found.deleted
     assert found.path == str(path)
-    assert (found.version, found.build) == ("2", "")
+    assert (found.version, found.build) == ("", "")
 
 
 @needs_cc
@@ -175,7 +206,7 @@ def test_time_that_runs_out_is_no_answer_that_is_kept(
         "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(60)", str(path)
     )
     monkeypatch.setattr(libraries, "SCAN_S", 0.0)
-    assert libraries_of(process.id.pid, {}, HandClock())[0].version == "2"
+    assert libraries_of(process.id.pid, {}, HandClock())[0].version == ""
     monkeypatch.undo()
     assert libraries_of(process.id.pid, {}, SystemClock())[0].version == "2.19.3"
 
@@ -183,15 +214,6 @@ def test_time_that_runs_out_is_no_answer_that_is_kept(
 def test_a_file_that_is_no_library_is_named_all_the_same(programs, tmp_path: Path) -> None:
     path = tmp_path / "libnccl.so.2.18.1"
     path.write_bytes(b"\x7fELF nonsense" * 1000)
-    process = programs.python(
-        """
-        import mmap, sys, time
-        with open(sys.argv[1], "rb") as file:
-            area = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ | mmap.PROT_EXEC)
-        print("ready", flush=True)
-        time.sleep(60)
-        """,
-        str(path),
-    )
+    process = programs.python(MAPS_IT, str(path))
     (found,) = libraries_of(process.id.pid, {}, SystemClock())
     assert (found.kind, found.version, found.build) == ("nccl", "2.18.1", "")
