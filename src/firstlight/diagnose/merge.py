@@ -7,7 +7,8 @@ times `PIDS_A_NODE`, which no kernel reaches, and `Bundle.hosts` tells the machi
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from functools import cache
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -199,14 +200,28 @@ def _moved(value: Any, step: int) -> Any:
     if not isinstance(value, Record):
         return value
     changed = {}
-    for name in value.__struct_fields__:
+    for name, is_pid in _concerned(type(value)):
         old = getattr(value, name)
-        new = _pids(old, step) if name in _PIDS.get(type(value), ()) else _moved(old, step)
+        new = _pids(old, step) if is_pid else _moved(old, step)
         if new is not old:
             changed[name] = new
     if isinstance(value, ThreadLook) and isinstance(value.syscall, str):
         changed["syscall"] = _NAMES_CHILD.sub(lambda found: _child(found, step), value.syscall)
     return msgspec.structs.replace(value, **changed) if changed else value
+
+
+@cache
+def _concerned(kind: type[Record]) -> tuple[tuple[str, bool], ...]:
+    """The fields of a record that hold pids, and those that hold records in which there may be some."""
+    pids = _PIDS.get(kind, ())
+    fields = msgspec.structs.fields(kind)
+    return tuple((one.name, one.name in pids) for one in fields if one.name in pids or _holds_records(one.type))
+
+
+def _holds_records(annotated: Any) -> bool:
+    if isinstance(annotated, type) and issubclass(annotated, Record):
+        return not issubclass(annotated, _WITHOUT_PIDS)
+    return any(map(_holds_records, get_args(annotated)))
 
 
 def _pids(value: Any, step: int) -> Any:
