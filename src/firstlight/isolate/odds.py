@@ -1,0 +1,48 @@
+"""How sure a count of trials makes one, where a stall shows only in some of them. Pure.
+
+A stall that was seen is certain. That a setting does not stall is only likely: with a stall that shows in one run of
+three, coming up once says little. So it must come up as often as makes missing the stall unlikely.
+"""
+
+import math
+from collections.abc import Iterable
+
+from firstlight.core.record import Record
+from firstlight.isolate.problem import Outcome
+
+MISSED_MAX = 0.02
+"""The chance of calling a setting innocent that is not, which is accepted for each."""
+REPEATS_MAX = 16
+
+
+class Rate(Record):
+    """How often settings that can stall did: `stalls` of `trials`. If none came up it counts as always."""
+
+    stalls: int = 0
+    trials: int = 0
+
+    @property
+    def flaky(self) -> bool:
+        return self.stalls < self.trials
+
+    @property
+    def value(self) -> float:
+        """The chance that a guilty setting stalls: the mean of a Beta(1/2, 1/2) prior after what was seen."""
+        return (self.stalls + 0.5) / (self.trials + 1) if self.flaky else 1.0
+
+    @property
+    def needed(self) -> int:
+        """How often a setting must come up before it is believed not to stall."""
+        if not self.flaky:
+            return 1
+        return min(REPEATS_MAX, math.ceil(math.log(MISSED_MAX) / math.log1p(-self.value)))
+
+    def missed(self, times: int) -> float:
+        """The chance that a guilty setting would have come up `times` times."""
+        return (1 - self.value) ** times if self.flaky else 0.0
+
+
+def rate_of(outcomes: Iterable[Outcome]) -> Rate:
+    """The rate that trials of guilty settings show; those that failed otherwise tell nothing."""
+    telling = [one for one in outcomes if one in {Outcome.SAME, Outcome.UP}]
+    return Rate(stalls=telling.count(Outcome.SAME), trials=len(telling))

@@ -1,0 +1,85 @@
+"""What is searched: the switches of a command, which settings make sense, and what a trial can come to. Pure."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import TypeAlias
+
+from firstlight.core.record import Record
+
+Setting: TypeAlias = frozenset[str]
+"""The switches that are left as they were given; all others are off."""
+
+
+class Outcome(StrEnum):
+    """What became of one trial."""
+
+    SAME = "same stall"
+    """It stalled, and the stall has the signature of the one in question."""
+    OTHER = "other failure"
+    """It stalled elsewhere, or ended. Noted, never followed."""
+    UP = "came up"
+    """Its first token was verified."""
+    NOT_STARTED = "did not start"
+    """There is no such combination, or nothing could be launched."""
+
+
+class Level(Record):
+    """One value of a switch. `words` are its words on the command line, or the value of its variable; none if that is
+    how it is off. `label` is how people call it: "--tp 4", "without --enforce-eager"."""
+
+    label: str
+    words: tuple[str, ...] = ()
+
+
+class Switch(Record):
+    """An option, a variable of the environment, or a group of options that only make sense together.
+
+    `levels` go from the value that was given (first) over weaker ones to off (last). `needs` names switches without
+    which it means nothing. `effects`: what flipping it off changes besides ("numerics", "capacity", "evidence").
+    `prior` is how often the table's author would suspect it, 0 to 9. `fixed` says why it cannot be flipped.
+    """
+
+    name: str
+    kind: str
+    levels: tuple[Level, ...]
+    needs: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
+    prior: int = 1
+    fixed: str = ""
+
+    @property
+    def given(self) -> Level:
+        return self.levels[0]
+
+    @property
+    def off(self) -> Level:
+        return self.levels[-1]
+
+
+class Space(Record):
+    """All switches of a command, in the order in which they were given."""
+
+    switches: tuple[Switch, ...]
+
+    def switch(self, name: str) -> Switch:
+        """The switch of that name. Raises KeyError."""
+        for one in self.switches:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those that can be flipped."""
+        return tuple(one.name for one in self.switches if not one.fixed)
+
+    def sensible(self, setting: Iterable[str]) -> Setting:
+        """The largest part of a setting in which nothing misses what it needs. Switches that cannot be flipped are
+        taken to be there."""
+        kept = set(setting)
+        there = {one.name for one in self.switches if one.fixed}
+        while True:
+            lost = {name for name in kept if set(self.switch(name).needs) - kept - there}
+            if not lost:
+                return frozenset(kept)
+            kept -= lost

@@ -1,0 +1,272 @@
+"""The search for the smallest set of switches that still stalls, and the smallest change that cures. Pure.
+
+It is a generator: it yields the settings that it wants tried and is sent what became of them, so that the same code
+is driven by real launches, by made-up oracles in tests, and by a bench that counts.
+
+The order of the switches (suspects first) is cut to the shortest beginning that still stalls; the last switch of that
+is needed, and is kept; so on with what stands before it, until what is kept stalls by itself. Each needed switch
+costs log2(n) trials, fewer where the suspects are right. This is the divide and conquer of QuickXplain (Junker, AAAI
+2004) on an order by suspicion, with galloping through the suspects; delta debugging's ddmin (Zeller and Hildebrandt,
+TSE 2002) asks more for a few culprits among many. In the end every member of the result is taken out once: only then
+is it called minimal, whatever the search assumed.
+
+A setting that contains one that stalled is taken to be guilty, too. If it comes up, the stall is one that shows only
+now and then; settings must then come up several times to be believed, and what was believed too early is asked again.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from enum import StrEnum
+from typing import TypeAlias
+
+from firstlight.core.record import Record
+from firstlight.isolate.odds import Rate, rate_of
+from firstlight.isolate.problem import Outcome, Setting, Space
+
+TRIES_OF_THE_STALL = 6
+"""How often the given command is tried before it is said not to stall."""
+CURES_MAX = 6
+
+
+class Ask(Record):
+    """A setting to be tried, and why."""
+
+    setting: Setting
+    why: str
+
+
+class Belief(StrEnum):
+    """What the trials of one setting come to."""
+
+    STALLS = "stalls"
+    COMES_UP = "comes up"
+    UNRESOLVED = "unresolved"
+    """It failed in another way, or did not start: it speaks neither for nor against."""
+
+
+class End(StrEnum):
+    """How the search ended."""
+
+    FOUND = "found"
+    NO_STALL = "no stall"
+    """The command as given came up."""
+    NOT_AN_OPTION = "not an option"
+    """It stalls the same with everything switched off."""
+    OTHER_FAILURE = "other failure"
+    """The command as given fails, but in another way than by the stall in question."""
+    NO_BASELINE = "no baseline"
+    """With everything switched off it fails in another way; what was found rests on the stalls alone."""
+
+
+class Found(Record):
+    """The answer. `minimal` if taking out any one culprit was shown to cure the rest; `doubts` say why not, or what
+    else speaks against it. `cure` is what to switch off in the command as given, none if nothing was shown to do.
+    `harmless` were all off while it still stalled. `untried` never were.
+    """
+
+    end: End
+    culprits: tuple[str, ...] = ()
+    minimal: bool = False
+    cure: tuple[str, ...] = ()
+    harmless: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    rate: Rate = Rate()
+
+
+Search: TypeAlias = Generator[Ask, Outcome, Found]
+_Asking: TypeAlias = Generator[Ask, Outcome, Belief]
+
+
+def search(space: Space, order: Sequence[str], suspects: int = 0) -> Search:
+    """Find the culprits. `order` has all switches that may be flipped, most suspicious first; the first `suspects` of
+    them are named by evidence, the rest only by guess."""
+    return _Searcher(space, tuple(order), suspects).run()
+
+
+class _Searcher:
+    """What has been asked so far, and what follows from it."""
+
+    def __init__(self, space: Space, order: tuple[str, ...], suspects: int) -> None:
+        self._space = space
+        self._order = order
+        self._suspects = suspects
+        self._told: dict[Setting, list[Outcome]] = {}
+        self._doubts: dict[str, None] = {}
+
+    def run(self) -> Search:
+        full = self._space.sensible(self._order)
+        first = yield from self._prove_the_stall(full)
+        if first is not Belief.STALLS:
+            return Found(end=End.NO_STALL if first is Belief.COMES_UP else End.OTHER_FAILURE, rate=self._rate)
+        cleared = self._space.sensible(())
+        bottom = yield from self._decide(cleared, "everything switched off: it must come up")
+        if bottom is Belief.STALLS:
+            return Found(end=End.NOT_AN_OPTION, rate=self._rate, harmless=self._order)
+        while True:
+            believed_at = self._rate.needed
+            culprits = yield from self._smallest(self._order)
+            culprits, minimal = yield from self._proved_minimal(culprits)
+            cure = yield from self._cure(full, culprits)
+            if self._rate.needed <= believed_at:
+                break
+        return Found(
+            end=End.FOUND if bottom is Belief.COMES_UP else End.NO_BASELINE,
+            culprits=culprits,
+            minimal=minimal and bottom is Belief.COMES_UP,
+            cure=cure,
+            harmless=tuple(name for name in self._order if name not in culprits),
+            untried=tuple(one.name for one in self._space.switches if one.name not in self._order),
+            doubts=(*self._doubts, *self._contradictions()),
+            rate=self._rate,
+        )
+
+    # What is believed
+
+    @property
+    def _rate(self) -> Rate:
+        """How often settings stall of which one part, or all, has been seen to."""
+        stalled = [setting for setting, told in self._told.items() if Outcome.SAME in told]
+        guilty = (told for setting, told in self._told.items() if any(part <= setting for part in stalled))
+        return rate_of(one for told in guilty for one in told)
+
+    def _belief(self, setting: Setting, sure: int = 1) -> Belief | None:
+        """What the trials of a setting come to; None if they do not suffice. To be `sure` twice it must have come up
+        twice as often."""
+        told = Counter(self._told.get(setting, ()))
+        if told[Outcome.SAME]:
+            return Belief.STALLS
+        if told[Outcome.OTHER] or told[Outcome.NOT_STARTED]:
+            return Belief.UNRESOLVED
+        return Belief.COMES_UP if told[Outcome.UP] >= sure * self._rate.needed else None
+
+    def _decide(self, setting: Iterable[str], why: str, sure: int = 1) -> _Asking:
+        wanted = self._space.sensible(setting)
+        while (belief := self._belief(wanted, sure)) is None:
+            yield from self._ask(wanted, why)
+        return belief
+
+    def _ask(self, setting: Setting, why: str) -> Generator[Ask, Outcome, None]:
+        outcome = yield Ask(setting=setting, why=why)
+        self._told.setdefault(setting, []).append(outcome)
+
+    def _prove_the_stall(self, full: Setting) -> _Asking:
+        """A stall that shows only now and then may need several tries."""
+        for _ in range(TRIES_OF_THE_STALL):
+            yield from self._ask(full, "as given: it must stall")
+            told = self._told[full]
+            if Outcome.SAME in told or Outcome.UP not in told:
+                break
+        if Outcome.SAME in self._told[full]:
+            return Belief.STALLS
+        return Belief.COMES_UP if Outcome.UP in self._told[full] else Belief.UNRESOLVED
+
+    # The smallest set that stalls
+
+    def _smallest(self, order: Sequence[str]) -> Generator[Ask, Outcome, tuple[str, ...]]:
+        """A small set within `order`, all of which stalls, that still does."""
+        kept: tuple[str, ...] = ()
+        rest = tuple(order)
+        while rest:
+            if kept:
+                alone = yield from self._decide(kept, f"{_named(kept)} alone")
+                if alone is Belief.STALLS:
+                    break
+            length = yield from self._shortest_beginning(rest, kept)
+            kept, rest = (rest[length - 1], *kept), rest[: length - 1]
+        return kept
+
+    def _shortest_beginning(self, rest: tuple[str, ...], kept: tuple[str, ...]) -> Generator[Ask, Outcome, int]:
+        """How many of `rest` it takes, with `kept`, to stall: all of them do, none does not."""
+        low, high = 0, len(rest)
+        step = 1
+        while step <= self._suspects and low + step < high and not kept:
+            belief = yield from self._decide((*kept, *rest[: low + step]), f"the first {low + step} suspected alone")
+            if belief is Belief.STALLS:
+                high = low + step
+                break
+            low += step
+            step *= 2
+        while high - low > 1:
+            middle = (low + high) // 2
+            why = f"half of what is left ({high - low} switches)" + (f", with {_named(kept)}" if kept else "")
+            belief = yield from self._decide((*kept, *rest[:middle]), why)
+            if belief is Belief.STALLS:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _proved_minimal(self, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, tuple[tuple[str, ...], bool]]:
+        """Take out each one; what still stalls without it is smaller, and is tried again.
+
+        That several switches stall only together is also what it looks like where a stall was missed once: the proof
+        of it is asked for twice.
+        """
+        minimal = True
+        sure = 2 if len(culprits) > 1 else 1
+        for name in culprits:
+            fewer = tuple(one for one in culprits if one != name)
+            belief = yield from self._decide(fewer, f"{_named(culprits)} without {name}", sure)
+            if belief is Belief.STALLS:
+                return (yield from self._proved_minimal(fewer))
+            if belief is Belief.UNRESOLVED:
+                minimal = False
+                self._doubts[f"without {name} it fails in another way: whether {name} is needed was not shown"] = None
+        return culprits, minimal
+
+    # The smallest change that cures
+
+    def _cure(self, full: Setting, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, tuple[str, ...]]:
+        """What to switch off in the command as given. Several causes may each stall it."""
+        off: tuple[str, ...] = ()
+        for _ in range(CURES_MAX):
+            more = yield from self._one_that_helps(full - frozenset(off), culprits)
+            off = (*off, more)
+            belief = yield from self._decide(full - frozenset(off), f"the command as given without {_named(off)}")
+            if belief is Belief.COMES_UP:
+                return (yield from self._no_more_than_needed(full, off))
+            if belief is Belief.UNRESOLVED:
+                break
+            left = tuple(name for name in self._order if name not in off)
+            culprits = yield from self._smallest(left)
+            self._doubts["more than one cause stalls it: without the culprits it still does"] = None
+        self._doubts["no change of a few switches was shown to bring it up"] = None
+        return ()
+
+    def _one_that_helps(self, given: Setting, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, str]:
+        """The culprit whose switching off costs least and brings it up; the cheapest one if none does by itself."""
+        cheapest = sorted(culprits, key=self._cost)
+        for name in cheapest:
+            belief = yield from self._decide(given - {name}, f"the command as given without {name}")
+            if belief is Belief.COMES_UP:
+                return name
+            if belief is Belief.STALLS:
+                break
+        return cheapest[0]
+
+    def _no_more_than_needed(self, full: Setting, off: tuple[str, ...]) -> Generator[Ask, Outcome, tuple[str, ...]]:
+        for name in off if len(off) > 1 else ():
+            fewer = tuple(one for one in off if one != name)
+            belief = yield from self._decide(full - frozenset(fewer), f"with {name} as given again")
+            if belief is Belief.COMES_UP:
+                return (yield from self._no_more_than_needed(full, fewer))
+        return off
+
+    def _cost(self, name: str) -> tuple[int, int]:
+        """Small for a switch that can be off without changing what is served."""
+        return len(self._space.switch(name).effects), self._order.index(name)
+
+    def _contradictions(self) -> list[str]:
+        """Settings that came up although a part of them stalls: more of the same would have to stall as well."""
+        stalled = [one for one in self._told if self._belief(one) is Belief.STALLS]
+        up = [one for one in self._told if self._belief(one) is Belief.COMES_UP]
+        pairs = [(less, more) for less in stalled for more in up if less < more]
+        return [
+            f"{_named(sorted(less))} stalls, and with {_named(sorted(more - less))} as well it comes up"
+            for less, more in pairs[:3]
+        ]
+
+
+def _named(names: Sequence[str]) -> str:
+    return " and ".join(names) if names else "nothing"
