@@ -16,6 +16,7 @@ from firstlight.diagnose.statement import state
 from firstlight.diagnose.weigh import weigh
 from firstlight.testing.bundles import (
     GB,
+    NO_PTRACE,
     Moves,
     bundle,
     compiler,
@@ -134,7 +135,7 @@ def test_a_gpu_error_counts_only_for_a_gpu_of_this_server() -> None:
     assert verdict(bundle(rank(0), gpus=theirs, kernel_log=told), "gpu_fault") == "supported"
 
 
-@pytest.mark.parametrize("number", [13, 31, 43, 45, 94])
+@pytest.mark.parametrize("number", [13, 31, 43, 45])
 def test_an_event_that_a_program_causes_is_no_fault_of_the_gpu(number: int) -> None:
     told = [f"NVRM: Xid (PCI:0000:10:00): {number}, pid=4100, name=python"]
     assert verdict(bundle(rank(0), gpus=gpus(1), kernel_log=told), "gpu_fault") == "not seen"
@@ -283,3 +284,10 @@ def test_peers_are_not_blamed_for_a_rank_that_has_gone_or_was_stopped() -> None:
     assert verdict(stopped, "nccl_p2p_pcie") == "not seen"
     gone = bundle(ranks(2, stack=REDUCES), host=acs, gpus=cards, exits=[ended(rank(2), signal=9)])
     assert verdict(gone, "nccl_p2p_pcie") == "not seen"
+
+
+def test_a_thread_that_stays_in_the_driver_is_told_even_where_only_the_kernel_function_is_seen() -> None:
+    stuck = bundle(rank(0, state="D", wchan="os_acquire_rwlock_read", kernel=NO_PTRACE))
+    assert verdict(stuck, "gpu_fault") == "supported"
+    pins = bundle(rank(0, state="D", kernel=("pin_user_pages_fast", "nvidia_ioctl [nvidia]")))
+    assert verdict(pins, "gpu_fault") == "not seen"

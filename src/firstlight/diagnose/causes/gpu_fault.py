@@ -12,9 +12,12 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, kernel_said, last, threads
 
-FATAL_XIDS = frozenset({8, 48, 61, 62, 64, 79, 95, 109, 119, 120, 140, 143, 149, 154, 175})
+FATAL_XIDS = frozenset({8, 48, 62, 79, 95, 109, 119, 120, 140, 143})
 """Events after which a GPU or its channel does no further work (NVIDIA's catalogue of Xid errors). Those that a
-program's own fault causes (13, 31, 43, 45) and those that are contained or corrected are left out."""
+program's own fault causes (13, 31, 43, 45) are left out."""
+BAD_XIDS = frozenset({61, 63, 64, 74, 92, 94, 110, 149, 154, 175})
+"""Events that a GPU may survive: of its memory, its links, its firmware, and what it recommends."""
+_SURVIVED = frozenset(f"Xid {number}" for number in BAD_XIDS)
 _XID = r"NVRM: Xid"
 _XID_NUMBER = re.compile(r"NVRM: Xid \(.*?\): (\d+)")
 _ADDRESS_END = re.compile(r"\.\d$")
@@ -28,20 +31,24 @@ _PINS = re.compile(r"pin_user_pages|os_lock_user_pages|get_user_pages|hmm_range"
 
 def _events(scene: Scene) -> Iterator[Sighting | Gap]:
     """The kernel tells of an event after which a GPU of this server does not work on."""
-    yield from (one for one in _told(scene) if isinstance(one, Gap) or _is_ours(scene, one.quote))
+    for one in _told(scene, FATAL_XIDS):
+        if isinstance(one, Gap) or _is_ours(scene, one.quote):
+            yield one
 
 
 def _others(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The same, of a GPU that may be somebody else's."""
-    yield from (one for one in _told(scene) if isinstance(one, Gap) or not _is_ours(scene, one.quote))
+    """The same of a GPU that may be somebody else's, or an event that a GPU may survive."""
+    for one in _told(scene, FATAL_XIDS | BAD_XIDS):
+        if isinstance(one, Gap) or one.what in _SURVIVED or not _is_ours(scene, one.quote):
+            yield one
 
 
-def _told(scene: Scene) -> Iterator[Sighting | Gap]:
+def _told(scene: Scene, numbers: frozenset[int]) -> Iterator[Sighting | Gap]:
     for one in kernel_said(scene, f"{_XID}|{_AMD}"):
         if isinstance(one, Gap):
             yield one
         elif found := _XID_NUMBER.search(one.quote):
-            if int(found[1]) in FATAL_XIDS:
+            if int(found[1]) in numbers:
                 yield one._replace(what=f"Xid {found[1]}")
         else:
             yield one._replace(what="amdgpu")
@@ -84,12 +91,14 @@ def _lost(scene: Scene) -> Iterator[Sighting | Gap]:
 def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
     """A thread is in the driver, in the kernel, at both looks, and cannot be interrupted there."""
     for one, thread in threads(scene):
-        if isinstance(thread.kernel, Gap) and thread.state == "D" and not _in_driver(thread):
+        if thread.state != "D":
+            continue
+        if isinstance(thread.kernel, Gap) and not _in_driver(thread):
             yield thread.kernel
-        elif thread.state in "DR" and _in_driver(thread) and _stayed(scene, one.process.id.pid, thread):
+        elif _in_driver(thread) and _stayed(scene, one.process.id.pid, thread):
             told = " < ".join(_kernel(thread)[:3])
             yield Sighting(
-                shortened(f"{scene.name(one.process.id.pid)}, state {thread.state}, in the kernel: {told}"),
+                shortened(f"{scene.name(one.process.id.pid)}, state D, in the kernel: {told}"),
                 (one.process.id.pid,),
                 "the driver",
             )
@@ -112,7 +121,9 @@ def _stayed(scene: Scene, pid: int, thread: ThreadLook) -> bool:
     looks = scene.bundle.looks
     before = [one for each in looks[0].processes if each.process.id.pid == pid for one in each.threads]
     then = next((one for one in before if one.tid == thread.tid), None)
-    return len(looks) > 1 and then is not None and then.state == thread.state and _in_driver(then)
+    standing = scene.standing(pid)
+    moves = standing is not None and standing.moves
+    return not moves and len(looks) > 1 and then is not None and then.state == thread.state and _in_driver(then)
 
 
 def _silent(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -149,7 +160,7 @@ CAUSE = Cause(
     clues=(
         decides("Does the kernel's log tell of an error after which a GPU of this server does not work on?", _events),
         decides("Has the driver given a GPU of this server up?", _lost),
-        supports("Does it tell of one on a GPU that may be somebody else's?", _others),
+        supports("Does it tell of one on a GPU that may be somebody else's, or that a GPU may survive?", _others),
         supports("Did the driver not answer, with a process stuck in it?", _silent),
         supports("Is a thread in the driver and cannot be interrupted, at both looks?", _stuck),
         foresees("Has a GPU a fault, uncorrected errors or a repair outstanding?", _broken_memory),

@@ -18,6 +18,7 @@ from firstlight.diagnose.devices import (
     all_in,
     diverted,
     in_place,
+    over_pcie,
     spinning,
 )
 from firstlight.diagnose.scene import Scene
@@ -62,8 +63,7 @@ def _claimed(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _claims(card: Gpu) -> bool:
-    linked = not isinstance(card.nvlinks, Gap) and card.nvlinks > 0
-    return not linked and card.fabric != "completed" and any(word == "ok" for _, word in card.peers)
+    return over_pcie(card) and any(word == "ok" for _, word in card.peers)
 
 
 def _warned(scene: Scene) -> Iterator[Sighting | Gap]:
