@@ -4,6 +4,7 @@ import re
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Lock, OpenFile
+from firstlight.core.words import printable
 from firstlight.diagnose import frames, waits
 from firstlight.diagnose.names import Names
 from firstlight.diagnose.standing import Standing
@@ -92,10 +93,19 @@ def listed_locks(locks: tuple[Lock, ...]) -> str:
 def _futex(standing: Standing, _names: Names) -> str:
     if standing.thread and waits.acquires_lock(standing.thread):
         return "waits for a lock"
+    if standing.thread and standing.thread.futex and standing.thread.futex.owner:
+        return f"waits for a mutex that {_thread(standing, standing.thread.futex.owner)} holds"
     operation = standing.place.operation if standing.place else None
     word = operation.function.rpartition(".")[2] if operation else ""
     said = (clause for pattern, clause in _OPERATIONS if re.fullmatch(pattern, word))
     return next(said, "waits for a futex (a lock or another thread)")
+
+
+def _thread(standing: Standing, tid: int) -> str:
+    if standing.thread and standing.thread.tid == tid:
+        return "the thread itself"
+    name = next((one.name for one in standing.look.threads if one.tid == tid), "")
+    return f"thread {tid}{f' ({printable(name, 40)})' if name else ''}"
 
 
 def _transfer(standing: Standing, names: Names) -> str:

@@ -100,7 +100,8 @@ class Cause(NamedTuple):
     `title` is one clause and `advice` one sentence each, in which `{who}` stands for the processes concerned, `{pid}`
     for the first of them and `{what}` for what the first sighting is about; either may be a function where that is
     not enough. `traps` say what it is mistaken for, and what would tell. `each` gives a finding to every process for
-    which something was seen, rather than one to all. `explains` names causes that need not be told where this one is
+    which something was seen, rather than one to all. `evident` if what its process is seen to do says it already, so
+    that a headline need not. `explains` names causes that need not be told where this one is
     established.
     """
 
@@ -111,4 +112,5 @@ class Cause(NamedTuple):
     advice: "Advice | Callable[[Scene, tuple[Sighting, ...]], Advice]"
     traps: tuple[str, ...] = ()
     each: bool = False
+    evident: bool = False
     explains: frozenset[str] = frozenset()

@@ -125,6 +125,15 @@ def gathering(stack: tuple[Frame, ...]) -> tuple[tuple[str, str, int], ...]:
     return tuple((frame.function, basename(frame), line) for frame, line in zip([*own, *inner], lines, strict=True))
 
 
+def chain(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    """The operation and the program's own frames, innermost first, without plumbing between and around them."""
+    here = place(stack)
+    if here is None:
+        return ()
+    own = tuple(frame for frame in stack if not is_plumbing(frame))
+    return (here.operation, *own) if here.operation else own or (here.leaf,)
+
+
 def own_frames(stack: tuple[Frame, ...]) -> tuple[Frame, ...]:
     """The frames without the plumbing at the inner end, outermost first; the whole stack if all of it is plumbing."""
     at = _own(stack)

@@ -3,7 +3,6 @@
 from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Certainty, Role
 from firstlight.core.words import exit_words
-from firstlight.diagnose.clues import Nature
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.names import listed, of_exit
 from firstlight.diagnose.scene import Scene
@@ -40,7 +39,7 @@ def _why(scene: Scene, verdicts: Verdicts) -> str:
     """The cause, unless what the suspect does says it already; or that it is unknown."""
     if verdicts.cause is None:
         return f"{scene.bundle.question or 'cause unknown'}; "
-    if verdicts.nature in {Nature.DEATH, Nature.HELD, Nature.SYMPTOM}:
+    if verdicts.evident:
         return ""
     proof = "" if verdicts.cause.verdict == Certainty.ESTABLISHED else " (supported, not established)"
     return f"{verdicts.cause.title}{proof}; "

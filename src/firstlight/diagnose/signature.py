@@ -65,8 +65,8 @@ def _ways(one: Standing) -> Iterator[str]:
 
 def _way(thread: ThreadLook, wait: Wait, *, spins: bool) -> str:
     stack = () if isinstance(thread.stack, Gap) else thread.stack
-    chain = frames.gathering(stack)[::-1][:FRAMES] if stack else ()
-    places = " < ".join(f"{frames.steady(function)} ({frames.steady(file)})" for function, file, _ in chain)
+    chain = frames.chain(stack)[:FRAMES]
+    places = " < ".join(f"{frames.steady(one.function)} ({frames.steady(frames.basename(one))})" for one in chain)
     return f"{_manner(thread, wait, spins=spins)}{' in ' if places else ''}{places}"
 
 

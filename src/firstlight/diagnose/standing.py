@@ -113,6 +113,8 @@ def stands_in_somebodys_way(thread: ThreadLook, wait: Wait) -> bool:
     if wait.kind in {Kind.FILE_LOCK, Kind.OPEN}:
         return True
     writes = wait.kind is Kind.WRITE and any(one.kind in {"pipe", "fifo", "socket"} for one in wait.files)
+    if wait.kind is Kind.FUTEX and thread.futex is not None and thread.futex.owner:
+        return True
     return writes or waits.acquires_lock(thread) or waits.polls_lock_file(thread)
 
 

@@ -236,3 +236,17 @@ def test_a_name_may_be_anything() -> None:
     graph = graph_of(twice(evil))
     assert all(node.id.isprintable() and node.label.isprintable() and len(node.id) < 300 for node in graph.nodes)
     assert {edge.target for edge in graph.edges} <= {node.id for node in graph.nodes}
+
+
+def test_threads_behind_the_main_one_are_told_by_the_headline() -> None:
+    event = stack("Event.wait /usr/lib/python3.11/threading.py:629", "main /app/main.py:3")
+    threads = (thread(100, event, call="futex(0x1)"), wants(101, 102), wants(102, 101, 0xB0))
+    headline = state(twice(process(100, *threads))).headline
+    assert "2 threads of server (pid 100) wait for each other's locks" in headline
+    assert "waits for a mutex that thread 102 (t102) holds" in headline
+
+
+def test_a_thread_that_takes_its_own_lock_again() -> None:
+    statement = state(twice(process(100, wants(100, 100))))
+    assert statement.findings[0].title == "a thread of server (pid 100) waits for a lock that it holds itself"
+    assert "waits for a mutex that the thread itself holds" in statement.headline

@@ -90,4 +90,5 @@ CAUSE = Cause(
     advice=Advice(steps=("Find the process that was to send: it has ended, or was never given its end.",)),
     traps=("A connection to another machine has its other end there: only local ends are searched.",),
     each=True,
+    evident=True,
 )

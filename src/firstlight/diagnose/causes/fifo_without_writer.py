@@ -38,4 +38,5 @@ CAUSE = Cause(
         repair=("Put a regular file in its place, or start the program that is to write it.",),
     ),
     each=True,
+    evident=True,
 )

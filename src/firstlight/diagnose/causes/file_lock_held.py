@@ -43,4 +43,5 @@ CAUSE = Cause(
     advice=_advice,
     traps=("A holder that downloads or builds lets go when it is done: see whether it moves.",),
     each=True,
+    evident=True,
 )

@@ -47,4 +47,5 @@ CAUSE = Cause(
         steps=("See what the reading side does: it is the one that is stuck, or it never started to read.",)
     ),
     each=True,
+    evident=True,
 )

@@ -168,6 +168,7 @@ def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
 
 CAUSE = Cause(
     id="stale_jit_lock",
+    evident=True,
     nature=Nature.HELD,
     title=_title,
     clues=(

@@ -24,4 +24,5 @@ CAUSE = Cause(
         )
     ),
     each=True,
+    evident=True,
 )

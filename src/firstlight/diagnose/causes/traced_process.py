@@ -21,4 +21,5 @@ CAUSE = Cause(
     advice=Advice(steps=("Let the debugger ({what}) continue or detach.",)),
     traps=("Whatever takes stacks holds a process for some milliseconds; a second look tells.",),
     each=True,
+    evident=True,
 )
