@@ -291,3 +291,12 @@ def test_a_thread_that_stays_in_the_driver_is_told_even_where_only_the_kernel_fu
     assert verdict(stuck, "gpu_fault") == "supported"
     pins = bundle(rank(0, state="D", kernel=("pin_user_pages_fast", "nvidia_ioctl [nvidia]")))
     assert verdict(pins, "gpu_fault") == "not seen"
+
+
+def test_ranks_that_nccl_itself_cannot_reach_are_told() -> None:
+    def reports(**lost: tuple[int, ...]) -> Bundle:
+        return bundle(ranks(2, stack=REDUCES), communicators=[Communicator(id="c1", ranks=4, **lost)])
+
+    assert verdict(reports(dead=(3,)), "nccl_rank_lost") == "supported"
+    assert verdict(reports(unresponsive=(3,)), "nccl_rank_lost") == "supported"
+    assert verdict(reports(), "nccl_rank_lost") == "not seen"
