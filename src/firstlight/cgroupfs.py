@@ -63,18 +63,20 @@ def groups(mounted: Iterable[Mount], cgroup: str, controller: str) -> list[Group
         _, _, rest = line.partition(":")
         controllers, _, name = rest.partition(":")
         for mount in mounted:
-            if mount.unified and not controllers:
-                found.append(Group(_below(mount, name), Path(mount.point), unified=True))
-            elif not mount.unified and controller in controllers.split(",") and controller in mount.controllers:
-                found.append(Group(_below(mount, name), Path(mount.point), unified=False))
+            named = controller in controllers.split(",") and controller in mount.controllers
+            fits = not controllers if mount.unified else named
+            if fits and (folder := _below(mount, name)):
+                found.append(Group(folder, Path(mount.point), mount.unified))
     return found
 
 
-def _below(mount: Mount, group: str) -> Path:
-    """A group's folder. In a container the group may be named as the host names it, and be the mount's own root."""
-    if mount.root != "/":
-        group = group.removeprefix(mount.root)
-    folder = Path(mount.point + group)
+def _below(mount: Mount, group: str) -> Path | None:
+    """A group's folder, None if it lies outside of what is mounted here (of another container, seen from ours). In a
+    container the group may be named as the host names it, and be the mount's own root."""
+    root = mount.root.rstrip("/")
+    if f"{group}/".startswith("/../") or not (group == "/" or f"{group}/".startswith(f"{root}/")):
+        return None
+    folder = Path(mount.point + group[len(root) :]) if group != "/" else Path(mount.point)
     return folder if folder.is_dir() else Path(mount.point)
 
 

@@ -80,6 +80,12 @@ def test_a_container_that_is_named_as_the_host_names_it(pod: Path) -> None:
     assert cgroup("0::/kubepods/pod1\n", mounts).memory_max_bytes == 1000
 
 
+@pytest.mark.parametrize("text", ["0::/../other\n", "0::/..\n", "0::/kubepods/pod2\n", "0::/kubepods/pod12\n"])
+def test_the_group_of_another_container_is_not_taken_for_ours(pod: Path, text: str) -> None:
+    mounts = [Mount("/kubepods/pod1", str(pod / "pod"), frozenset(), unified=True)]
+    assert isinstance(cgroup(text, mounts).memory_max_bytes, Gap)
+
+
 def test_version_1(tmp_path: Path) -> None:
     write(
         tmp_path / "memory" / "job",
