@@ -63,9 +63,7 @@ CAUSE = Cause(
     ),
     advice=Advice(
         confirm=("ncclras -v (port 28028) on each machine; then the first error in that rank's own log.",),
-        repair=(
-            "See on its machine whether it ended, is stopped or is cut off: dmesg for the OOM killer, the end of its log, the exit status.",
-        ),
+        repair=("See on its machine whether it ended, is stopped or cut off: ps, dmesg, the end of its log.",),
     ),
     traps=("A rank counts within its communicator: rank 3 of a group of four need not be rank 3 of the server.",),
 )
