@@ -23,7 +23,7 @@ COMPILES_NATIVELY = r"nvrtcCompileProgram|libnvrtc|mlir::|libtriton|llvm::|libLL
 
 BUILD_FAILED = (
     r"ninja: build stopped|^FAILED: |(nvcc|ptxas) fatal|ptxas.*(died|segmentation)|error: command .*(nvcc|c\+\+|gcc)"
-    r"|Ninja build failed|Error building extension|(nvcc|ptxas|cicc|ninja)\b.*returned non-zero|compilation failed"
+    r"|Ninja build failed|Error building extension|(nvcc|ptxas|cicc|ninja)\b.*returned non-zero"
 )
 
 

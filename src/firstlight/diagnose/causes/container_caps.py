@@ -28,18 +28,11 @@ _NEEDS = (
     _Need(
         re.compile(r"pidfd_getfd|pidfd_open|ptrace|process_vm_", re.IGNORECASE), "sys_ptrace", "--cap-add=SYS_PTRACE"
     ),
-    _Need(
-        re.compile(r"set_mempolicy|mbind|move_pages|migrate_pages|numactl", re.IGNORECASE),
-        "sys_nice",
-        "--cap-add=SYS_NICE",
-    ),
     _Need(re.compile(r"\bmlock|ibv_reg_mr|ibv_create", re.IGNORECASE), "ipc_lock", "--cap-add=IPC_LOCK"),
     _Need(re.compile(r"sched_setscheduler|setpriority", re.IGNORECASE), "sys_nice", "--cap-add=SYS_NICE"),
-    _Need(
-        re.compile(r"\bmount\b|\bmemfd|unshare|perf_event_open", re.IGNORECASE), "sys_admin", "--cap-add=SYS_ADMIN"
-    ),
 )
-_TRANSPORTS = re.compile(r"nvshmem|ibgda|mnnvl|imex|gdr_open|gdrcopy", re.IGNORECASE)
+_RAISED = re.compile(r"^(?!.*(py-?spy|\bgdb\b|strace)).*(\w(Error|Exception)\b|fatal|abort)", re.IGNORECASE)
+"""A refusal that was raised; one that is only warned of does no harm, and one of a debugger is not the server's."""
 _FAILS = re.compile(r"error|fail|unable|cannot|not (found|available|permitted)", re.IGNORECASE)
 _DEVICES = {
     "/dev/nvidia-caps-imex-channels": re.compile(r"nvshmem|mnnvl|imex|ibgda", re.IGNORECASE),
@@ -52,7 +45,7 @@ def _refused(scene: Scene) -> Iterator[tuple[Sighting, _Need]]:
     """Lines that say that a call was forbidden, and what it would have needed."""
     for line in lines(scene.bundle):
         need = next((one for one in _NEEDS if one.call.search(line.message)), None)
-        if need and _FORBIDDEN.search(line.message):
+        if need and _FORBIDDEN.search(line.message) and _RAISED.search(line.message):
             yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else (), need.option), need
 
 
@@ -103,10 +96,7 @@ CAUSE = Cause(
     advice=Advice(
         confirm=("grep -E 'CapEff|Seccomp' /proc/{pid}/status; capsh --decode=CAPEFF; ls /dev",),
         work_around=(
-            (
-                "Without IMEX channels: NVIDIA_IMEX_CHANNELS=0 with the container's runtime, or "
-                "NCCL_MNNVL_ENABLE=0; without SYS_NICE: SGLang without --numa-node."
-            ),
+            "Without IMEX channels: NVIDIA_IMEX_CHANNELS=0 for the container's runtime, NCCL_MNNVL_ENABLE=0.",
         ),
         repair=(
             (

@@ -10,8 +10,13 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, last, lines, processes
 
-_ANSWER = re.compile(r"\b(?:40[37]|50[234])\b")
-_ASKS_ITSELF = re.compile(r"warm-?up|get_model_info|/model_info|/health|/generate|/v1/|Response \[")
+_ANSWERED = re.compile(
+    r"Response \[(?:40[37]|50[24])\]|\"(?:GET|POST) http://\S{1,300} HTTP/1\.\d\" (?:40[37]|50[24])"
+    r"|warm-?up.{0,200}\b(?:40[37]|50[24])\b",
+    re.IGNORECASE,
+)
+"""What a client in the server says of an answer to itself; the server's own log of requests looks otherwise, and 503
+is what a server says while it starts."""
 
 
 def _goes_astray(scene: Scene) -> Iterator[Sighting]:
@@ -55,7 +60,7 @@ def _to_the_proxy(scene: Scene) -> Iterator[Sighting]:
 def _answered_by_proxy(scene: Scene) -> Iterator[Sighting]:
     """The log has an answer to the server's own request that no server of its kind gives while it starts."""
     for line in lines(scene.bundle):
-        if _ASKS_ITSELF.search(line.message) and _ANSWER.search(line.message):
+        if _ANSWERED.search(line.message):
             yield Sighting(shortened(f"log: {line.message}"))
 
 

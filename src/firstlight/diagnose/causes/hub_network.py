@@ -64,11 +64,11 @@ def _web(scene: Scene) -> Iterator[Sighting]:
 
 
 def _unmade(scene: Scene) -> Iterator[Sighting]:
-    """A web connection is not made, early, by a process that has no weights open."""
-    if scene.bundle.phase in _EARLY - {Phase.WEIGHTS, Phase.MODEL_INIT}:
+    """A web connection is not made, before anything else, by a process of which no stack tells where it stands."""
+    if scene.bundle.phase in {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG}:
         for one in network.unanswered(scene):
             web = one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
-            if web and not any(storage.weight_files(one.look)):
+            if web and where.main_place(one.look) is None and not any(storage.weight_files(one.look)):
                 yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
 
 

@@ -66,14 +66,28 @@ def _is_full(scene: Scene, held: str) -> bool:
     return False
 
 
+def _own_gpus(scene: Scene) -> set[str]:
+    """The GPUs of the server, as a leftover's would be called: by the driver's list, else by open devices."""
+    own = {one.process.id.pid for one in processes(scene)}
+    known = gpus(scene)
+    listed = {
+        f"GPU {gpu.index}"
+        for gpu in (() if isinstance(known, Gap) else known)
+        if not isinstance(gpu.processes, Gap) and own & {process.pid for process in gpu.processes}
+    }
+    opened = (re.fullmatch(r"/dev/nvidia(\d+)", file.target) for one in processes(scene) for file in one.files)
+    return listed or {f"GPU {match[1]}" for match in opened if match}
+
+
 def _shares(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A leftover holds a file or socket that the server uses as well, or a GPU."""
+    """A leftover holds a file or socket that the server uses as well, or a GPU of it."""
     used = {file.target for one in processes(scene) for file in one.files}
     used |= {file.socket.host for one in processes(scene) for file in one.files if file.socket and file.socket.host}
+    used |= _own_gpus(scene)
     for one in _leftovers(scene):
         if isinstance(one, Gap):
             yield one
-        elif any(held in used or held.startswith("GPU ") for held in one.holds):
+        elif any(held in used for held in one.holds):
             yield _quoted(one)
 
 

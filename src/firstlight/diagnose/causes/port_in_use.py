@@ -10,13 +10,14 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last, lines
 
+_TAKES_ANOTHER = re.compile(r"trying port|(another|next|different) port|instead", re.IGNORECASE)
 _IN_USE = re.compile(r"address (is )?already in use|EADDRINUSE|errno:? 98\b|port\b.* is not available", re.IGNORECASE)
 
 
 def _refusals(scene: Scene) -> Iterator[tuple[Sighting, frozenset[int]]]:
     """Lines that say that a port is taken, of any rank, and the numbers in them that may be ports."""
     for line in lines(scene.bundle):
-        if _IN_USE.search(line.message):
+        if _IN_USE.search(line.message) and not _TAKES_ANOTHER.search(line.message):
             numbers = frozenset(int(word) for word in re.findall(r"(?<![\d.])\d{2,5}(?![\d.])", line.message))
             who = f"{line.source}: " if line.source else ""
             yield Sighting(shortened(f"log: {who}{line.message}"), (line.pid,) if line.pid else ()), numbers

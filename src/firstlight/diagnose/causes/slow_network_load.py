@@ -12,9 +12,7 @@ from firstlight.diagnose.scene import Scene
 
 FLOW_BYTES_S = 65_536
 """Bytes a second over one connection from which a model moves, rather than heartbeats."""
-_BEFORE_SERVING = frozenset(
-    {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.WEIGHTS, Phase.MODEL_INIT, Phase.DRAFT_INIT}
-)
+_BEFORE_SERVING = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.WEIGHTS, Phase.DRAFT_INIT})
 
 
 def _flows(scene: Scene) -> Iterator[Sighting | Gap]:

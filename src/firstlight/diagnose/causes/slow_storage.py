@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.vocabulary import Role
+from firstlight.core.vocabulary import Phase, Role
 from firstlight.core.words import seconds as length
 from firstlight.core.words import size
 from firstlight.diagnose import storage, where
@@ -22,17 +22,21 @@ _LOADS = (
     r"(load\w*|_?copy\w*|weight\w*|get_tensor|safe\w*|__getitem__|read\w*) .*"
     r"(loader|safetensors|weight_utils|modeling_utils|gguf|serialization|checkpoint)"
 )
+_LOADING = frozenset({Phase.WEIGHTS, Phase.DRAFT_INIT})
 _SHARDS = re.compile(r"(\d+)/(\d+) \[(\d+):(\d\d)(?::(\d\d))?<")
 
 
 def _held_by_slow(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The kernel holds a thread until storage answers, and the weights lie on a slow file system."""
-    yield from both(storage.in_storage(scene), storage.slow_weights(scene))
+    """The kernel holds a thread until storage answers, while weights are loaded from a slow file system."""
+    if scene.bundle.phase in _LOADING or any(isinstance(one, Sighting) for one in where.stands(scene, _LOADS)):
+        yield from both(storage.in_storage(scene), storage.slow_weights(scene))
 
 
 def _faults_on_slow(scene: Scene) -> Iterator[Sighting | Gap]:
     """Pages are fetched from storage all the time, and the weights lie on a slow file system."""
-    yield from both((*_faults(scene), *_counted(scene)), storage.slow_weights(scene))
+    seen = list(both(_faults(scene), storage.slow_weights(scene)))
+    yield from seen
+    yield from _counted(scene) if any(isinstance(one, Sighting) for one in seen) else ()
 
 
 def _reads_slowly(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -99,7 +103,7 @@ CAUSE = Cause(
     title=_title,
     clues=(
         decides("Does the kernel hold a thread for storage, with the weights on a slow file system?", _held_by_slow),
-        decides("Are weights on a slow file system read page by page, or the shards counted on?", _faults_on_slow),
+        decides("Are weights on a slow file system read page by page?", _faults_on_slow),
         supports("Are weights on a slow file system being read?", _reads_slowly),
         supports("Are weights fetched page by page, below the speed of a disk?", _faults_anywhere),
         speaks_against("Is the machine short of memory?", _short_of_memory),

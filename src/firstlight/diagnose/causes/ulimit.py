@@ -105,7 +105,9 @@ def _closing_all(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _told(scene: Scene) -> Iterator[Sighting]:
     """The log says that locking memory was refused; whether the limit is to blame could not be seen."""
-    yield from said(scene, _NO_LOCKED)
+    rows = list(_limits(scene, "memlock"))
+    if not rows or any(isinstance(row, Gap) or row[1].soft != UNLIMITED for row in rows):
+        yield from said(scene, _NO_LOCKED)
 
 
 def _inherited(scene: Scene, name: str) -> Limit | None:

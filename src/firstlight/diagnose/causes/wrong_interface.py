@@ -14,7 +14,7 @@ from firstlight.diagnose.sightings import both, lines, variables
 _UNFIT = frozenset({"tunnel", "bridge", "virtual"})
 _EXACT = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _BY_PREFIX = ("NCCL_SOCKET_IFNAME",)
-_MPI = r"MPI_Init|PMPI_|opal_progress|ompi_|mca_btl_tcp|mca_oob|orte_"
+_MPI = r"MPI_Init|ompi_mpi_init"
 _COMPLAINS = (
     "timed out",
     "time-out",

@@ -42,7 +42,7 @@ def test_a_refusal_together_with_its_limit_decides(judge):
 
 
 def test_either_alone_does_not(judge):
-    assert judge(_limited([REG]), "ulimit").word == "supported"
+    assert judge(_limited([REG]), "ulimit").finding is None
     assert judge(_limited([REG], memlock=8 << 20, capabilities=("ipc_lock",)), "ulimit").word == "supported"
     assert judge(_limited(memlock=8 << 20, nofile=1024), "ulimit").finding is None
     assert judge(_limited([FILES], nofile=1_048_576), "ulimit").finding is None
@@ -87,14 +87,24 @@ def test_forks_that_a_control_group_refused(judge):
 
 
 def test_a_forbidden_call_together_with_its_capability_decides(judge):
-    refused = line("OSError: set_mempolicy: Operation not permitted", level="ERROR")
+    refused = line("RuntimeError: pidfd_getfd(5) failed with errno 1: Operation not permitted", level="ERROR")
     said = judge(_limited([refused]), "container_caps")
     assert said.word == "established"
-    assert any("--cap-add=SYS_NICE" in advice for advice in said.finding.advice)
-    assert judge(_limited([refused], capabilities=("sys_nice",)), "container_caps").word == "supported"
+    assert any("--cap-add=SYS_PTRACE" in advice for advice in said.finding.advice)
+    assert judge(_limited([refused], capabilities=("sys_ptrace",)), "container_caps").word == "supported"
     assert judge(_limited(), "container_caps").finding is None
-    other = line("PermissionError: [Errno 13] Permission denied: '/models/config.json'", level="ERROR")
-    assert judge(_limited([other]), "container_caps").finding is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PermissionError: [Errno 13] Permission denied: '/models/config.json'",
+        "mbind: Operation not permitted",
+        "py-spy: Error: Permission denied (os error 13): ptrace",
+    ],
+)
+def test_a_refusal_that_does_no_harm_is_none(judge, text):
+    assert judge(_limited([line(text, level="ERROR")]), "container_caps").finding is None
 
 
 WAITING = line("Waiting for creating a placement group of specs for 40 seconds. specs=[{'GPU': 1.0}]")
@@ -153,7 +163,9 @@ def test_a_leftover_that_has_what_is_needed(judge):
     assert said.word == "supported"
     assert "Address already in use" in said.evidence
     assert said.finding.pids == (2201,)
-    assert judge(bundle(front(), leftovers=[LEFT]), "leftover_process").word == "supported"
+    on_its_gpu = bundle(front(), rank(0, files=[device("/dev/nvidia0")]), leftovers=[LEFT])
+    assert judge(on_its_gpu, "leftover_process").word == "supported"
+    assert judge(bundle(front(), rank(0), leftovers=[LEFT]), "leftover_process").finding is None
     assert (
         judge(bundle(front(), leftovers=[replace(LEFT, holds=())], log=[IN_USE]), "leftover_process").finding is None
     )
@@ -181,6 +193,8 @@ def test_a_port_that_any_rank_is_refused(judge):
     taken = [Listener(host="0.0.0.0", port=8000, pid=77)]
     assert judge(bundle(front(), listeners=taken), "port_in_use").word == "established"
     assert judge(bundle(front()), "port_in_use").finding is None
+    another = line("Port 8000 is already in use, trying port 8001", level="WARNING")
+    assert judge(bundle(front(), log=[another]), "port_in_use").finding is None
     assert judge(bundle(listeners=taken), "port_in_use", before=True).word == "established"
 
 

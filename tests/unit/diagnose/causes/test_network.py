@@ -78,6 +78,7 @@ def test_a_hub_that_does_not_answer_the_main_thread_decides(judge):
     assert judge(_main([silent], fds=(9,)), "hub_network").word == "established"
     assert judge(_main([silent], stack=HUB), "hub_network").word == "established"
     assert judge(_main([silent]), "hub_network").word == "supported"
+    assert judge(_main([silent], stack=["load (app.py:3)"]), "hub_network").finding is None
 
 
 def test_telemetry_that_idles_beside_the_main_thread_is_no_hub(judge):
@@ -148,6 +149,8 @@ def test_a_proxy_is_blamed_for_what_it_was_seen_to_take(judge):
     assert judge(_proxied("", files=to_proxy), "http_proxy").word == "established"
     assert judge(_proxied("", log=refused, listens=False), "http_proxy").word == "supported"
     assert judge(_proxied(""), "http_proxy").finding is None
+    probed = [line('INFO:     10.0.0.9:4711 - "GET /health HTTP/1.1" 503 Service Unavailable')]
+    assert judge(_proxied("", log=probed), "http_proxy").finding is None
     assert judge(_proxied("127.0.0.1", log=refused, files=to_proxy), "http_proxy").word == "excluded"
     assert judge(_proxied("127.0.0.1", log=refused, host_="0.0.0.0"), "http_proxy").word == "established"
 

@@ -73,6 +73,12 @@ def test_shards_that_are_counted_give_the_time_that_is_left(judge):
     assert "3 of 30 shards in 3 min 00 s: about 27 min 00 s to go" in judge(made, "slow_storage").evidence
 
 
+def test_a_counter_that_stopped_long_ago_is_no_slow_storage(judge):
+    log = [line(f"Loading shards: {n}/30 [0{n}:00<40:00, 60s/it]", ago_s=9000 - 60 * n) for n in (1, 2, 3)]
+    meets = rank(0, stack=["all_reduce (vllm/pynccl.py:168)"], files=[file(SHARD, filesystem="nfs4")])
+    assert judge(bundle(front(), meets, phase=Phase.WEIGHTS, log=log), "slow_storage").finding is None
+
+
 def test_weights_on_a_slow_disk_are_foreseen(judge):
     slow = host(places=(place("weights", "/mnt/m", filesystem="lustre", needed_bytes=9 * GB),))
     assert judge(bundle(host=slow), "slow_storage", before=True).word == "supported"
