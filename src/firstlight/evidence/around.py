@@ -13,6 +13,7 @@ from firstlight.core.collective import CollectiveCall, Communicator
 from firstlight.core.gap import Gap
 from firstlight.core.host import Coverage
 from firstlight.core.look import Look, ProcessLook
+from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import collectives, folders
 from firstlight.evidence.coverage import coverage
 from firstlight.evidence.kernel_log import kernel_log
@@ -52,7 +53,9 @@ class Around:
             records = partial(_flight_records, environ, self._since, within)
             later["semaphores"] = Probe("semaphores", partial(semaphores, self._pids, processes, within))
             later["collectives"] = Probe("flight records", records)
-            later["communicators"] = Probe("communicators", partial(_communicators, environ, processes, within))
+            later["communicators"] = Probe(
+                "communicators", partial(_communicators, environ, processes, self._pids, within)
+            )
         found = {name: probe.result(stage) for name, probe in (self._under_way | later).items()}
         return _with_xids({name: value for name, value in found.items() if _fits(name, value)})
 
@@ -79,14 +82,21 @@ def _flight_records(environ: Mapping[str, str], since: float, deadline: Deadline
 
 
 def _communicators(
-    environ: Mapping[str, str], processes: Sequence[ProcessLook], deadline: Deadline
+    environ: Mapping[str, str], processes: Sequence[ProcessLook], pids: Sequence[int], deadline: Deadline
 ) -> tuple[Communicator, ...] | Gap:
     """Asked of NCCL only where one is loaded, and of none that is known to suffer from the question."""
     versions = _nccl_versions(processes)
     address = collectives.ras_address(environ)
-    if not versions or address is None or not collectives.is_safe_to_ask(versions):
+    if not versions:
         return ()
-    return collectives.communicators(*address, deadline)
+    if address is None or not collectives.is_safe_to_ask(versions):
+        why = (
+            "NCCL_RAS_ENABLE or NCCL_RAS_ADDR switched it off"
+            if address is None
+            else "this NCCL may die of being asked"
+        )
+        return Gap(what="NCCL communicators", reason=GapReason.NOT_SUPPORTED, detail=why)
+    return collectives.communicators(*address, deadline, pids)
 
 
 def kernels_covered(look: Look, clock: Clock, seconds: float) -> tuple[Coverage, ...]:

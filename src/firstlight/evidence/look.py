@@ -26,7 +26,7 @@ from firstlight.evidence.inodes import Descriptor
 from firstlight.evidence.kernel_stacks import with_kernel_stacks
 from firstlight.evidence.native_stacks import native_stacks
 from firstlight.evidence.stacks import Stacks, stacks_of, with_stacks
-from firstlight.evidence.surroundings import survey
+from firstlight.evidence.surroundings import survey, telling_sockets
 from firstlight.evidence.workers import Probe
 
 GENTLE_SHARE = 0.15
@@ -63,7 +63,9 @@ def look(
     seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})
     known = looking.at_each("facts of the process", _facts(targets, seen)) if deep else {}
     held = looking.at_each("open files", {pid: partial(inodes.descriptors, pid) for pid in seen})
-    kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads)) for pid in held}
+    telling = looking.at_all("sockets", partial(telling_sockets, list(seen)))
+    keys = () if isinstance(telling, Gap) else telling
+    kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads), keys) for pid in held}
     world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage(0.8)))
     opened: dict[int, tuple[OpenFile, ...]] = {}
     if not isinstance(world, Gap):
@@ -81,8 +83,8 @@ def look(
         monotonic=monotonic,
         processes=_with_native_stacks(finished, clock, looking.stage()) if deep and stacks else finished,
         listeners=world if isinstance(world, Gap) else _listeners(world, held, port),
-        locks=found_locks,
-        gaps=tuple(gap for gap in looking.gaps if gap.pid not in seen),
+        locks=found_locks if isinstance(found_locks, Gap) else locks.with_pollers(found_locks, finished),
+        gaps=(*(gap for gap in looking.gaps if gap.pid not in seen), *(() if isinstance(world, Gap) else world.gaps)),
         **told,
     )
 
@@ -174,6 +176,7 @@ def _open_files(one: ProcessLook, kept: list[Descriptor], world: World) -> tuple
     return (
         *(files.being_opened(one.process.id.pid, path) for path in opening),
         *(files.describe(descriptor, world) for descriptor in kept),
+        *files.mapped_weights(one),
     )
 
 
