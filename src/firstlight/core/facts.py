@@ -66,8 +66,8 @@ class ProcessFacts(Record):
     /proc/PID/status (0 none, 1 strict, 2 filter). `cpus_allowed` and `mems_allowed` are lists as "0-15,32".
     `environment` holds the variables that `core.redact` lets through, secrets replaced; other variables by name
     only, with "***". `locked_bytes` is VmLck plus VmPin, `swapped_bytes` VmSwap. `forked` is true for a process
-    that was forked and never called exec (same program and command line as its parent), `parent_threads` how many
-    threads its parent has now.
+    that was forked and never called exec (the kernel says so: PF_FORKNOEXEC), `parent_threads` how many threads its
+    parent has now.
     """
 
     limits: tuple[Limit, ...] | Gap = NOT_ASKED

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from pathlib import Path
 
 import msgspec
@@ -141,3 +142,17 @@ def test_what_is_put_into_every_program(tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc/ld.so.preload").write_text("/usr/local/vgpu/libvgpu.so\n")
     assert system.preload(tmp_path) == ("/usr/local/vgpu/libvgpu.so",)
+
+
+def test_file_systems_and_name_servers_that_do_not_answer_are_waited_for_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait())
+    monkeypatch.setattr(os, "statvfs", lambda _: never.wait())
+    here = host(SystemClock())
+    never.set()
+    assert isinstance(here.shm_bytes, Gap)
+    assert here.places
+    assert all(isinstance(one.free_bytes, Gap) for one in here.places)
+    assert [type(one.addresses) for one in here.resolved] == [Gap]

@@ -7,6 +7,7 @@ import os
 import platform
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from firstlight import procfs
@@ -24,8 +25,9 @@ from firstlight.evidence.host.places import SHM, places, root_of
 from firstlight.evidence.host.topology import topology
 from firstlight.evidence.workers import Probe
 
-NAMES_S = 1.0
-PLACES_S = 1.0
+PATIENCE_S = 1.0
+GRACE_S = 0.1
+"""So that a late answer about names tells of each name that it is late."""
 
 _CAP_SYS_PTRACE = 19
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -42,18 +44,17 @@ def host(
     """The machine this runs on, as a server with this environment and model would find it.
 
     `pid` is a process of the server: if it lives in a container, its file systems and /dev/shm are looked at.
-
     `names` are host names that the server was told; the machine's own is asked for as well, since engines do that.
-    Ends within two seconds whatever file systems and name servers do.
+    Ends within little more than a second whatever file systems and name servers do.
     """
+    ends = Deadline(clock, PATIENCE_S, "file systems and host names")
     variables = os.environ if environ is None else environ
     memory, words, version = procfs.meminfo(), system.kernel_command(), system.driver()
-    meanings = resolved((socket.gethostname(), *names), Deadline(clock, NAMES_S, "host names"))
     root = root_of(pid)
-    found = places(variables, model, root, Deadline(clock, PLACES_S, "file systems"))
-    shm = Probe("shared memory", lambda: os.statvfs(root.seen(SHM))).result(
-        Deadline(clock, PLACES_S, "the size of /dev/shm")
-    )
+    asked = Probe("host names", partial(resolved, (socket.gethostname(), *names), ends))
+    room = Probe("shared memory", lambda: os.statvfs(root.seen(SHM)))
+    found, shm = places(variables, model, root, ends), room.result(ends)
+    meanings = asked.result(Deadline(clock, ends.left + GRACE_S, "host names"))
     return Host(
         name=socket.gethostname(),
         kernel=platform.release(),
@@ -67,7 +68,7 @@ def host(
         swap_bytes=_amount(memory, "SwapTotal"),
         places=found,
         interfaces=interfaces(),
-        resolved=meanings,
+        resolved=() if isinstance(meanings, Gap) else meanings,
         topology=topology(kernel_command=words),
         driver=version,
         cuda=system.newest_cuda(version),
