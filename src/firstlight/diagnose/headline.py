@@ -30,9 +30,19 @@ def headline(
         return f"{_beginning(scene)}: {why if verdicts.cause else ''}none of its processes could be seen"
     begin = f"{_beginning(scene)}: {why}"
     who = f"{scene.name(suspect.pid)} {doing[suspect.pid]}"
-    if len(scene.groups) == 1 and scene.groups[0].together and suspect in scene.groups[0].members:
-        return f"{begin}all {len(scene.groups[0].members)} ranks wait where they meet; {who}"
+    if any(suspect in group.members for group in scene.groups) and _all_meet(scene):
+        return f"{begin}{_together(scene)}; {who}"
     return f"{begin}{who}{_waiting(scene, (suspect.pid,))}"
+
+
+def _all_meet(scene: Scene) -> bool:
+    """Whether all ranks wait for each other, which accuses none of them."""
+    return all(group.together and not group.first.stopped for group in scene.groups)
+
+
+def _together(scene: Scene) -> str:
+    places = f", in {len(scene.groups)} different places" if len(scene.groups) > 1 else ""
+    return f"all {sum(len(group.members) for group in scene.groups)} ranks wait where they meet{places}"
 
 
 def _why(scene: Scene, verdicts: Verdicts) -> str:

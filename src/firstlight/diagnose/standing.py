@@ -100,7 +100,7 @@ def _rank(thread: ThreadLook, look: ProcessLook, spins: bool) -> int:
     if stands_in_somebodys_way(thread, wait):
         return 1 if main else 2
     if main:
-        return 3 if not _only_waits_for_threads(thread) else 6
+        return 3 if not _only_waits_for_threads(thread) else 9 if _has_one_other(look) else 6
     if isinstance(thread.stack, Gap):
         return 5
     if not thread.stack or _is_idle_helper(thread):
@@ -122,6 +122,12 @@ def _only_waits_for_threads(thread: ThreadLook) -> bool:
     here = None if isinstance(thread.stack, Gap) else frames.place(thread.stack)
     operation = here and (here.operation or here.leaf)
     return bool(operation and _JOINS.search(operation.function))
+
+
+def _has_one_other(look: ProcessLook) -> bool:
+    """Whether only one thread besides the main one runs Python: then it is the one that is waited for."""
+    python = [one for one in look.threads if not isinstance(one.stack, Gap) and one.stack]
+    return len(python) == 2 and len(look.threads) == 2
 
 
 def _is_idle_helper(thread: ThreadLook) -> bool:

@@ -592,3 +592,16 @@ def test_what_is_asked_before_a_start_is_asked_of_the_machine_alone() -> None:
     found = {one.id: one.verdict for one in check(bundle(look(listeners=(taken,))))}
     assert found["port_in_use"] == "established"
     assert "stopped_process" not in {one.id for one in check(twice(stopped_rank()))}
+
+
+def test_ranks_that_wait_in_different_meetings_accuse_none_of_them() -> None:
+    reduce = stack("all_reduce " + BARRIER_LINE.split(" ", 1)[1], "load /app/load.py:30")
+    ranks = [process(200 + n, thread(200 + n, reduce if n else BARRIER), role=Role.WORKER, rank=n) for n in range(2)]
+    assert "all 2 ranks wait where they meet, in 2 different places; worker rank" in state(twice(*ranks)).headline
+
+
+def test_a_main_thread_that_joins_its_only_other_one_stands_for_nothing() -> None:
+    join = stack("Thread.join /usr/lib/python3.11/threading.py:1119", "main /app/main.py:3")
+    receives = thread(101, stack("receive /app/kv.py:7"), call="futex(0x2)", name="kv-receiver")
+    statement = state(twice(process(100, thread(100, join, call="futex(0x1)"), receives)))
+    assert "in receive (kv.py:7)" in doing(statement, 100)
