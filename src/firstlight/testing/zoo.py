@@ -57,7 +57,7 @@ FAULTS = (
     Fault("mutex_inversion", "deadlock", r"mutex", stuck=2),
     Fault("mutex_inversion", "deadlock", r"mutex", ("--hold-gil",), stuck=1),
     Fault("mutex_self", "deadlock", r"mutex", needs=("x86_64",)),
-    Fault("fork_in_threads", "fork_in_threads", r"fork", blamed="worker_TP0", certainty="supported"),
+    Fault("fork_in_threads", "fork_in_threads", r"fork", blamed="worker_TP0"),
     Fault("flock_held", "file_lock_held", r"fused_moe\.lock", blamed="worker_TP0"),
     Fault("download_lock", "download_lock", r"\.lock", blamed="worker_TP0"),
     Fault("gil_held", "gil_held", r"sem_wait|futex", certainty="supported"),

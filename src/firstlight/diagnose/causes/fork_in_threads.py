@@ -14,9 +14,7 @@ from firstlight.diagnose.standing import Standing
 
 PRIVATE = 0x80
 """FUTEX_PRIVATE_FLAG: only threads of this process can wake the waiter (futex(2))."""
-_LOCKS = re.compile(
-    r"^(__)?(pthread_mutex_lock|lll_lock_wait\w*|pthread_rwlock_\w+lock|PyThread_acquire_lock\w*|malloc|free)\b"
-)
+_LOCKS = re.compile(r"^(__)?(pthread_mutex_lock|lll_lock_wait\w*|pthread_rwlock_\w+lock|malloc|free)\b")
 
 
 def _orphaned(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -58,6 +56,8 @@ def _is_at_lock(thread: ThreadLook | None) -> bool:
 
 
 def _takes_lock(thread: ThreadLook) -> bool:
+    """Whether it takes a lock. Events, conditions and queues wait in a Python lock, too: only the stack tells them
+    from one, so where there is none a Python lock says nothing."""
     native = thread.native if not isinstance(thread.native, Gap) else ()
     return waits.acquires_lock(thread) or any(_LOCKS.match(frame.function) for frame in native[:4])
 
@@ -72,7 +72,7 @@ def _told(scene: Scene, one: Standing, why: str) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="fork_in_threads",
     nature=Nature.HELD,
-    title="{who} was forked while another thread held a lock that it now waits for",
+    title="{who} was forked, and waits for a lock that nobody is left in it to release",
     clues=(
         decides("Does a forked process wait for a lock whose owner it does not have?", _orphaned),
         decides("Does a forked process with a single thread wait for a lock of its own?", _alone),
@@ -83,7 +83,10 @@ CAUSE = Cause(
         work_around=("Start again: it depends on the moment of the fork.",),
         repair=("Fork before threads are started, or use spawn or forkserver.",),
     ),
-    traps=("It happens now and then, and under load more often.",),
+    traps=(
+        "It happens now and then, and under load more often.",
+        "A thread that takes a lock twice looks the same: see whether the line of the stack stands within that lock.",
+    ),
     each=True,
     explains=frozenset({"deadlock"}),
 )
