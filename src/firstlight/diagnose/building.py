@@ -15,10 +15,10 @@ from firstlight.diagnose.storage import CACHES
 WORKING_CPU = 0.05
 """Cores from which a compiler is at work."""
 COMPILES = (
-    r"(^|\W)(compile|_compile\w*|compile_\w+|build|_?build_\w+|_jit_compile|_write_ninja\w*|make_cubin|make_llir"
-    r"|load_inline|_run_ninja_build|do_compile|jit_compile|compile_fx\w*|async_compile|autotune_to_one_config)\b.*"
-    r"(triton|_inductor|_dynamo|flashinfer|deep_gemm|cpp_extension|tvm|tilelang|cutlass|cute|numba|jit|nvrtc|aiter)"
+    r"^(?!.*compile_wrapper)\S*(compil|build|jit|ninja|make_cubin|make_llir|make_ptx|nvrtc)\S* .*"
+    r"(triton|_inductor|_dynamo|flashinfer|deep_gemm|cpp_extension|tvm|tilelang|cutlass|cute|numba|jit|aiter|compilation)"
 )
+"""Not `compile_wrapper`: through it every call of a compiled model goes."""
 COMPILES_NATIVELY = r"nvrtcCompileProgram|libnvrtc|mlir::|libtriton|llvm::|libLLVM|libnvJitLink|libnvptxcompiler"
 
 BUILD_FAILED = (

@@ -19,8 +19,10 @@ _SLOW = re.compile(
 )
 _WAITS = re.compile(
     r"folio|filemap|_page|page_|io_schedule|wait_on_(bit|buffer)|blk_|nfs|rpc_|rpc_wait|fuse|lustre|^ll_|^cl_|osc_|ceph"
-    r"|cifs|p9_|netfs|xfs_|ext4_|btrfs|bio_"
+    r"|cifs|p9_|request_wait_answer|netfs|xfs_|ext4_|btrfs|bio_"
 )
+_ACROSS = re.compile(r"nfs|rpc_wait|request_wait_answer|fuse_|ceph|lustre|^ll_|^cl_|cifs|p9_")
+"""What is waited for across a network or in another program, which a signal may interrupt (state S)."""
 _RECLAIMS = re.compile(
     r"reclaim|shrink_|try_to_free|compact|swap|kswapd|balance_pgdat|alloc_pages_slow|mem_cgroup_charge"
 )
@@ -65,15 +67,16 @@ def lying(place: Place) -> Sighting:
 
 
 def in_storage(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Threads that the kernel holds until storage answers: in state D, in a function of a file system or of the page
-    cache, and not because memory is being reclaimed."""
+    """Threads that the kernel holds until storage answers, and not because memory is being reclaimed: they are in a
+    function of a file system or of the page cache."""
     for one, thread in threads(scene):
-        if thread.state != "D":
-            continue
         where = kernel_functions(thread)
+        functions = {"D": _WAITS, "S": _ACROSS}.get(thread.state)
+        if functions is None:
+            continue
         if isinstance(where, Gap):
-            yield where
-        elif any(map(_WAITS.search, where)) and not any(map(_RECLAIMS.search, where)):
+            yield from [where] if thread.state == "D" else []
+        elif any(map(functions.search, where)) and not any(map(_RECLAIMS.search, where)):
             yield _waiting(scene, one, thread, where)
 
 

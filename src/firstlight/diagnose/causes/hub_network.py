@@ -50,6 +50,17 @@ def _waits_for_it(scene: Scene) -> Iterator[Sighting | Gap]:
             yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
 
 
+def _alone_with_it(scene: Scene) -> Iterator[Sighting]:
+    """A main thread waits for a web connection and for nothing else, early; what passes over it was not counted."""
+    for one in network.connections(scene, "ESTABLISHED"):
+        main = next((thread for thread in one.look.threads if thread.tid == one.pid), None)
+        web = one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
+        early = scene.bundle.phase in _EARLY and not any(storage.weight_files(one.look))
+        uncounted = isinstance(one.socket.received_bytes, Gap)
+        if main and main.fds == (one.file.fd,) and web and early and uncounted:
+            yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
+
+
 def _in_hub_code(scene: Scene) -> Iterator[Sighting | Gap]:
     """A main thread waits in the hub's code, with a web connection open or being made."""
     stands = (there for there in where.at(scene, _HUB) if isinstance(there, Gap) or there.main)
@@ -97,6 +108,7 @@ CAUSE = Cause(
             "Does a main thread wait for a web connection over which nothing comes?",
             _waits_for_it,
         ),
+        supports("Does a main thread wait for a web connection alone, before any weights are open?", _alone_with_it),
         supports("Does a main thread wait in the hub's code with a web connection?", _in_hub_code),
         supports("Is a web connection not made, before any weights are open?", _unmade),
         rules_out("Are weights being read?", _loads),

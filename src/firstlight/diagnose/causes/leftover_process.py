@@ -9,8 +9,9 @@ from firstlight.core.words import seconds as length
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, last, processes, said
+from firstlight.diagnose.sightings import both, gpus, last, processes, said, variables
 
+GPUS_MAX = 64
 _IN_USE = r"address already in use|EADDRINUSE|Errno 98\b"
 _NO_MEMORY = r"out of memory|Free memory on device|No available memory for the cache|memory capacity is unbalanced"
 
@@ -67,7 +68,8 @@ def _is_full(scene: Scene, held: str) -> bool:
 
 
 def _own_gpus(scene: Scene) -> set[str]:
-    """The GPUs of the server, as a leftover's would be called: by the driver's list, else by open devices."""
+    """The GPUs of the server, as a leftover's would be called: by the driver's list, by open devices, or
+    by what ranks usually take."""
     own = {one.process.id.pid for one in processes(scene)}
     known = gpus(scene)
     listed = {
@@ -76,7 +78,16 @@ def _own_gpus(scene: Scene) -> set[str]:
         if not isinstance(gpu.processes, Gap) and own & {process.pid for process in gpu.processes}
     }
     opened = (re.fullmatch(r"/dev/nvidia(\d+)", file.target) for one in processes(scene) for file in one.files)
-    return listed or {f"GPU {match[1]}" for match in opened if match}
+    return listed or {f"GPU {match[1]}" for match in opened if match} or _usual_gpus(scene)
+
+
+def _usual_gpus(scene: Scene) -> set[str]:
+    """Those that the ranks take if nothing else is known: what CUDA_VISIBLE_DEVICES names, or the first ones."""
+    named = variables(scene).get("CUDA_VISIBLE_DEVICES", "")
+    if named:
+        return {f"GPU {word.strip()}" for word in named.split(",")}
+    count = max(scene.bundle.ranks, len({one.rank for one in scene.standings if one.rank >= 0}))
+    return {f"GPU {index}" for index in range(min(count, GPUS_MAX))}
 
 
 def _shares(scene: Scene) -> Iterator[Sighting | Gap]:

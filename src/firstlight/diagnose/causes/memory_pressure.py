@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Phase
 from firstlight.core.words import size
 from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
@@ -18,6 +19,7 @@ SWAPS_S = 100.0
 SWAPPED_BYTES = 256 * 1024 * 1024
 FREE_SHARE = 0.1
 USUAL_PAGE = 4096
+_LOADS = r"load\w* .*(loader|weight_utils|safetensors|model_runner|instanttensor|gguf)"
 _COPIES = r"cuMemcpyHtoD|cudaMemcpy|cuMemAlloc|cuMemCreate|cudaMalloc"
 
 
@@ -70,9 +72,11 @@ def _swapped_and_pressed(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _cache_in_the_way(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A GPU shares the machine's memory, the page cache has taken nearly all of it, and somebody copies to the GPU
-    or asks it for memory: its driver counts the cache as used."""
-    yield from both(_little_is_free(scene), where.stands(scene, _COPIES, native=True))
+    """A GPU shares the machine's memory, the page cache has taken nearly all of it, and somebody loads weights or
+    copies to the GPU: its driver counts the cache as used."""
+    loading = scene.bundle.phase in {Phase.WEIGHTS, Phase.DRAFT_INIT}
+    copying = (*where.stands(scene, _COPIES, native=True), *(where.stands(scene, _LOADS) if loading else ()))
+    yield from both(_little_is_free(scene), copying)
 
 
 def _little_is_free(scene: Scene) -> Iterator[Sighting | Gap]:

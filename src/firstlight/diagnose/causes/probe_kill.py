@@ -20,6 +20,7 @@ _MOVED = frozenset({Motion.MOVING, Motion.SLOW})
 _FROM_OUTSIDE = frozenset({Signals.SIGTERM, Signals.SIGHUP})
 """Sent by supervisors and by whoever closes a session. SIGINT is a person at the terminal, who knows."""
 _COUNTS = re.compile(r"(?P<done>\d+)/(?P<total>\d+)\b|(?P<share>\d+)(?:\.\d+)?%|progress\D{0,5}0?\.(?P<part>\d+)")
+KILLED_STATUS = 128 + Signals.SIGKILL
 RECENT_S = 120.0
 _GIVES_UP = (
     r"(liveness|startup|readiness) probe (failed|errored)"
@@ -36,7 +37,8 @@ def _ended_from_outside(scene: Scene) -> Exit | None:
     first = next((one for one in scene.ended if one.role is not Role.COMPILER), None)
     if first is None or first.oom or not (first.id == scene.root or first.role is Role.FRONT or not processes(scene)):
         return None
-    return first if _was_told(first) or first.signal == Signals.SIGKILL else None
+    killed = first.signal == Signals.SIGKILL or first.code == KILLED_STATUS
+    return first if _was_told(first) or killed else None
 
 
 def _was_told(gone: Exit) -> bool:

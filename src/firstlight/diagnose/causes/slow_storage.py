@@ -40,8 +40,12 @@ def _faults_on_slow(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _reads_slowly(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Weights on a slow file system are read, and whoever reads stands where weights are loaded."""
-    yield from both(both(where.moving(scene), where.stands(scene, _LOADS)), storage.slow_weights(scene))
+    """Weights on a slow file system are read: whoever moves stands where weights are loaded, or has them open."""
+    slow, moving = list(storage.slow_weights(scene)), list(where.moving(scene))
+    yield from both(both(moving, where.stands(scene, _LOADS)), slow)
+    if scene.bundle.phase in _LOADING:
+        reading = {pid for one in slow for pid in one.pids}
+        yield from both((one for one in moving if reading & set(one.pids)), slow)
 
 
 def _faults_anywhere(scene: Scene) -> Iterator[Sighting | Gap]:

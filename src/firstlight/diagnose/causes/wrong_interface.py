@@ -9,7 +9,7 @@ from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, lines, variables
+from firstlight.diagnose.sightings import both, lines, said, variables
 
 _UNFIT = frozenset({"tunnel", "bridge", "virtual"})
 _EXACT = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
@@ -24,6 +24,9 @@ _COMPLAINS = (
     "refused",
     "failed to connect",
     "connectfull",
+)
+_NOT_FOUND = (
+    r"unable to find address|no (socket )?interface found|interface .*not found|no such device|find interface"
 )
 _JOINS = rf"{MEETS}|new_group|ncclCommInitRank|all_reduce|connectFullMesh|monitored_barrier"
 
@@ -54,6 +57,20 @@ def _matches(value: str, interface: str) -> bool:
 
 def _missing_while_joining(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_missing(scene), _joining(scene))
+
+
+def _missing_and_told(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_missing(scene), said(scene, _NOT_FOUND))
+
+
+def _own_name_is_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several nodes join, and a name that they were told means this machine alone."""
+    names = (
+        Sighting(shortened(f"the name {one.name} means {', '.join(one.addresses)}"), what=one.name)
+        for one in scene.bundle.host.resolved
+        if not isinstance(one.addresses, Gap) and one.addresses and all(map(network.is_loopback, one.addresses))
+    )
+    yield from both(names if network.node_count(scene) > 1 else (), _joining(scene))
 
 
 def _joining(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -112,8 +129,10 @@ CAUSE = Cause(
     title="ranks use a network interface ({what}) over which they do not reach each other",
     clues=(
         decides("Does a variable name an interface that is not up, while ranks join?", _missing_while_joining),
+        decides("Does a variable name an interface that is not up, and does the log say so?", _missing_and_told),
         decides("Does the log complain about an address of a tunnel or bridge where ranks meet?", _complained),
         supports("Does a process that joins use an address of a tunnel or bridge?", _uses),
+        supports("Do ranks of several nodes join by a name that means loopback?", _own_name_is_loopback),
         supports("Does MPI start amid interfaces that lead nowhere?", _mpi),
         foresees("Does a variable name an interface that is not up?", _missing, surely=True),
     ),

@@ -135,6 +135,11 @@ def test_an_end_from_outside_counts_with_the_movement_before(judge):
     assert judge(_ended(15, phase=Phase.SERVING), "probe_kill").finding is None
 
 
+def test_a_shells_word_for_a_kill_counts(judge):
+    told = replace(_ended(9), exits=(ended(front(), code=137, ago_s=2),))
+    assert judge(told, "probe_kill").word == "supported"
+
+
 def test_a_counter_that_rose_until_the_end_is_movement(judge):
     rose = [line(f"{n}/46 shards", ago_s=90 - n) for n in (10, 40)]
     assert judge(_ended(15, motion=Motion.STALLED, log=rose), "probe_kill").word == "established"
@@ -165,7 +170,8 @@ def test_a_leftover_that_has_what_is_needed(judge):
     assert said.finding.pids == (2201,)
     on_its_gpu = bundle(front(), rank(0, files=[device("/dev/nvidia0")]), leftovers=[LEFT])
     assert judge(on_its_gpu, "leftover_process").word == "supported"
-    assert judge(bundle(front(), rank(0), leftovers=[LEFT]), "leftover_process").finding is None
+    elsewhere = bundle(front(), rank(0), leftovers=[LEFT], environment={"CUDA_VISIBLE_DEVICES": "3"})
+    assert judge(elsewhere, "leftover_process").finding is None
     assert (
         judge(bundle(front(), leftovers=[replace(LEFT, holds=())], log=[IN_USE]), "leftover_process").finding is None
     )

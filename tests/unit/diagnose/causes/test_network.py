@@ -198,6 +198,25 @@ LAN = (
 )
 
 
+def test_an_interface_that_the_log_misses_decides(judge):
+    told = {"host": host(interfaces=LAN), "environment": {"GLOO_SOCKET_IFNAME": "ib0"}}
+    missed = [line("RuntimeError: Unable to find address for: ib0", level="ERROR")]
+    assert judge(bundle(front(), log=missed, **told), "wrong_interface").word == "established"
+    assert judge(bundle(front(), log=missed, host=host(interfaces=LAN)), "wrong_interface").finding is None
+
+
+def test_a_name_that_means_loopback_is_no_name_for_several_nodes(judge):
+    name = host(resolved=(Resolved(name="node-a", addresses=("127.0.1.1",)),))
+    assert judge(bundle(front(), rank(0, stack=MEETS), host=name, nodes=2), "wrong_interface").word == "supported"
+    assert judge(bundle(front(), rank(0, stack=MEETS), host=name), "wrong_interface").finding is None
+
+
+def test_a_silent_web_connection_that_is_waited_for_alone_supports(judge):
+    silent = socket("10.0.0.2:4", WEB, fd=9)
+    assert judge(_main([silent], fds=(9,)), "hub_network").word == "supported"
+    assert judge(_main([silent], fds=(9, 10)), "hub_network").finding is None
+
+
 @pytest.mark.parametrize(
     ("name", "value", "missing"),
     [

@@ -55,6 +55,19 @@ def test_the_same_on_a_local_disk_establishes_nothing(judge):
     assert judge(_held("fuse.fuse-overlayfs"), "slow_storage").finding is None
 
 
+def test_a_wait_across_a_network_may_be_one_that_a_signal_ends(judge):
+    assert (
+        judge(_held("fuse.sshfs", state="S", kernel=("request_wait_answer",)), "slow_storage").word == "established"
+    )
+    assert judge(_held("fuse.sshfs", state="S", kernel=("futex_wait_queue",)), "slow_storage").finding is None
+
+
+def test_weights_that_are_read_on_slowly_support(judge):
+    reads = rank(0, moves=Moves(read_bytes=20 << 20), files=[file(SHARD, filesystem="nfs4")])
+    assert judge(bundle(front(), reads, phase=Phase.WEIGHTS), "slow_storage").word == "supported"
+    assert judge(bundle(front(), reads, phase=Phase.KV_CACHE), "slow_storage").finding is None
+
+
 def test_a_thread_that_waits_elsewhere_is_not_held_by_storage(judge):
     assert judge(_held("nfs4", kernel=("nvidia_ioctl", "os_acquire_mutex")), "slow_storage").finding is None
     assert judge(_held("nfs4", kernel=(), wchan=UNREADABLE), "slow_storage").finding is None
