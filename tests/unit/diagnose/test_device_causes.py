@@ -300,3 +300,16 @@ def test_ranks_that_nccl_itself_cannot_reach_are_told() -> None:
     assert verdict(reports(dead=(3,)), "nccl_rank_lost") == "supported"
     assert verdict(reports(unresponsive=(3,)), "nccl_rank_lost") == "supported"
     assert verdict(reports(), "nccl_rank_lost") == "not seen"
+
+
+def test_a_gpu_that_is_busy_without_working_and_alone_has_a_kernel_that_hangs() -> None:
+    waits = {
+        "stack": ("synchronize (torch/cuda/__init__.py:1090)",),
+        "native": ("cuStreamSynchronize (libcuda.so.1)",),
+    }
+    busy = gpus(1, utilisation=100.0)
+    assert verdict(bundle(rank(0, **waits), gpus=busy), "kernel_hang_sm") == "supported"
+    assert verdict(bundle(rank(0, **waits), gpus=busy, nodes=2), "kernel_hang_sm") == "not seen"
+    assert verdict(bundle(ranks(2, **waits), gpus=busy), "kernel_hang_sm") == "not seen"
+    works = gpus(1, utilisation=100.0, memory_activity=60.0, power_w=600.0)
+    assert verdict(bundle(rank(0, **waits), gpus=works), "kernel_hang_sm") == "not seen"

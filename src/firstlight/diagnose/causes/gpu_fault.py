@@ -22,6 +22,7 @@ _XID = r"NVRM: Xid"
 _XID_NUMBER = re.compile(r"NVRM: Xid \(.*?\): (\d+)")
 _ADDRESS_END = re.compile(r"\.\d$")
 """Xid lines leave out the function of a PCI address."""
+_LOST = r"NVRM:.*(fallen off the bus|GPU is lost|RmInitAdapter failed)"
 _AMD = r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal error|RAS .*uncorrectable|out of sync)"
 _DRIVER = re.compile(
     r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
@@ -44,14 +45,14 @@ def _others(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _told(scene: Scene, numbers: frozenset[int]) -> Iterator[Sighting | Gap]:
-    for one in kernel_said(scene, f"{_XID}|{_AMD}"):
+    for one in kernel_said(scene, f"{_XID}|{_LOST}|{_AMD}"):
         if isinstance(one, Gap):
             yield one
         elif found := _XID_NUMBER.search(one.quote):
             if int(found[1]) in numbers:
                 yield one._replace(what=f"Xid {found[1]}")
         else:
-            yield one._replace(what="amdgpu")
+            yield one._replace(what="the kernel's log tells of it")
 
 
 def _is_ours(scene: Scene, told: str) -> bool:

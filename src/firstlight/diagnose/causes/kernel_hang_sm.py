@@ -18,6 +18,7 @@ from firstlight.diagnose.devices import (
     in_place,
     quoted,
     runners,
+    some_in,
     spinning,
     unseen_places,
 )
@@ -29,6 +30,7 @@ _KERNELS = re.compile(
     r"/(sgl_kernel|flashinfer|flash_attn\w*|deep_gemm|triton|aiter|flash_mla|xformers|vllm_flash_attn|fla|mamba_ssm|causal_conv1d)/|/vllm/_custom_ops\.py|/sglang/jit_kernel/"
 )
 _MEETS = f"{COLLECTIVE}|{COMMUNICATOR}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
+_WAITS_FOR_GPU = r"^\S*synchronize \(|^cu(da)?(Stream|Event|Device|Ctx)Synchronize"
 _JIT = re.compile(r"jit|compil|build|load_module|autotun", re.IGNORECASE)
 
 
@@ -58,6 +60,12 @@ def _one_by_one(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(both(_same_kernel(scene), spinning(scene)), sure)
 
 
+def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The only process with a GPU waits for it, and no peer could be what the busy GPU waits for."""
+    if len(runners(scene)) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1 and complete(scene):
+        yield from both(some_in(scene, _WAITS_FOR_GPU), spinning(scene))
+
+
 def _meets(scene: Scene) -> Iterator[Sighting]:
     """Somebody stands in an exchange between ranks: the busy GPUs may only wait for a peer."""
     yield from quoted(scene, in_place(scene, _MEETS), _MEETS)
@@ -79,6 +87,7 @@ CAUSE = Cause(
         supports(
             "Do calls wait for their kernels (CUDA_LAUNCH_BLOCKING=1), so that the call is the kernel?", _one_by_one
         ),
+        supports("Is a GPU busy without working, with no other rank that it could wait for?", _alone),
         rules_out("Does a rank stand in an exchange with others?", _meets),
         rules_out("Are the ranks in different places?", _apart),
     ),
