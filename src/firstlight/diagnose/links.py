@@ -2,7 +2,7 @@
 
 The process stands for its most telling thread; other threads get a place of their own where a lock lies between them.
 An edge is *firm* if whoever waits cannot go on before the other end does something: a poll of many descriptors is
-not, since any of them would do.
+not, since any of them would do, and neither is the wait of one thread among several that could do what is awaited.
 """
 
 import re
@@ -112,14 +112,13 @@ def takes_gil(one: ThreadLook) -> bool:
 def _file_locks(scene: Scene) -> Iterator[Link]:
     look = last_look(scene.bundle)
     locks = look.locks if look and isinstance(look.locks, tuple) else ()
-    seen = {one.pid for one in scene.standings}
     for lock in locks:
         if lock.kind == "file":
             continue
         target = process(lock.holder) if lock.holder else _lock(lock)
-        for pid in lock.waiters:
-            if pid in seen and pid != lock.holder:
-                yield Link(process(pid), target, "file_lock", f"{lock.kind} lock on {lock.path}")
+        for one in filter(None, map(scene.standing, lock.waiters)):
+            if one.pid != lock.holder:
+                yield Link(process(one.pid), target, "file_lock", f"{lock.kind} lock on {lock.path}", one.single)
 
 
 def _lock_files(scene: Scene) -> Iterator[Link]:
@@ -146,7 +145,7 @@ def _other_ends(scene: Scene) -> Iterator[Link]:
         if one.stopped or one.wait.kind not in _WAITS_ON_ENDS or _only_listens(one):
             continue
         shared = [file for file in one.wait.files if file.kind in _SHARED]
-        firm = len(one.wait.files) == 1 and one.wait.kind is not Kind.POLL
+        firm = len(one.wait.files) == 1 and one.wait.kind is not Kind.POLL and one.single
         for file in shared[:ENDS_MAX]:
             label = f"{_verb(one.wait.kind)} {file.target}"
             ends = list(_ends(file, one.pid))
@@ -195,7 +194,8 @@ def _children(scene: Scene) -> Iterator[Link]:
         awaited = one.wait.pids or tuple(pid for pid in born[one.pid] if pid != one.pid)[:ENDS_MAX]
         for pid in awaited:
             if pid != one.pid:
-                yield Link(process(one.pid), process(pid), "child", "waits for it to end", len(awaited) == 1)
+                firm = len(awaited) == 1 and one.single
+                yield Link(process(one.pid), process(pid), "child", "waits for it to end", firm)
 
 
 def _joins(scene: Scene) -> Iterator[Link]:

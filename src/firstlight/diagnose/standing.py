@@ -53,6 +53,16 @@ class Standing:
         return self.thread.stack if self.thread and not isinstance(self.thread.stack, Gap) else ()
 
     @cached_property
+    def single(self) -> bool:
+        """Whether nothing but this thread runs Python in the process, save those that idle or wait for others to end:
+        then what the thread waits for, the process waits for."""
+        python = [one for one in self.look.threads if isinstance(one.stack, Gap) or one.stack]
+        others = [one for one in python if one is not self.thread]
+        return not any(
+            isinstance(one.stack, Gap) or not (_is_idle_helper(one) or _only_waits_for_threads(one)) for one in others
+        )
+
+    @cached_property
     def words(self) -> tuple[str, ...]:
         """The native frames of the thread, then the Python ones, each innermost first, in words."""
         stacks = (self.thread.native, self.thread.stack) if self.thread else ()

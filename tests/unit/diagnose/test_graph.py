@@ -250,3 +250,20 @@ def test_a_thread_that_takes_its_own_lock_again() -> None:
     statement = state(twice(process(100, wants(100, 100))))
     assert statement.findings[0].title == "a thread of server (pid 100) waits for a lock that it holds itself"
     assert "waits for a mutex that the thread itself holds" in statement.headline
+
+
+def test_one_that_has_another_thread_at_work_is_no_link_in_a_circle() -> None:
+    works = thread(101, stack("compute /app/model.py:7"), call="futex(0x9)")
+    child = reads(100, 50)
+    busy = process(100, *child.threads, works, files=child.files)
+    statement = state(twice(reads(50, 100), busy))
+    assert statement.graph.cycles == ()
+    assert "deadlock" not in {one.id for one in statement.findings}
+
+
+def test_a_parent_that_joins_a_child_whose_queue_it_does_not_empty() -> None:
+    joins = process(50, thread(50, LOADS, call="wait4(0x64, 0x0)"))
+    writes = process(100, thread(100, LOADS, call="write(0x3, 0x0)", fds=(3,)), files=(pipe_to(50),), ppid=50)
+    statement = state(twice(joins, writes))
+    assert {one.id for one in statement.findings} == {"deadlock", "queue_full"}
+    assert sorted(statement.graph.cycles[0]) == ["p100", "p50"]
