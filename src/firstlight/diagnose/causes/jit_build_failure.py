@@ -34,8 +34,8 @@ def _failed(scene: Scene) -> Iterator[Sighting]:
 
 def _told_and_seen(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log says that a build failed, and compilers were seen to fail or to come and go, none of them lasting."""
-    if not any(building.at_work(scene)):
-        seen = (*_failed(scene), *building.come_and_go(scene), *_ran_programs(scene))
+    seen = (*_failed(scene), *building.come_and_go(scene), *_ran_programs(scene))
+    if seen and not any(building.at_work(scene)):
         yield from both(seen, said(scene, building.BUILD_FAILED))
 
 

@@ -76,12 +76,18 @@ def _counted_on(scene: Scene) -> Iterator[Sighting]:
 
 def _asked_while_moving(scene: Scene) -> Iterator[Sighting | Gap]:
     """Asked to end (SIGTERM), which the kernel never does by itself."""
-    yield from both(_end(scene, asked=True), _was_moving(scene))
+    yield from _while_moving(scene, asked=True)
+
+
+def _while_moving(scene: Scene, *, asked: bool) -> Iterator[Sighting | Gap]:
+    """The log is searched for counters only where somebody ended so."""
+    end = list(_end(scene, asked=asked))
+    yield from both(end, _was_moving(scene)) if end else ()
 
 
 def _killed_without_oom(scene: Scene) -> Iterator[Sighting | Gap]:
     """Killed by SIGKILL, and neither the kernel's log nor the control groups know of memory running out."""
-    yield from both(both(_end(scene, asked=False), _was_moving(scene)), _no_oom(scene))
+    yield from both(_while_moving(scene, asked=False), _no_oom(scene))
 
 
 def _no_oom(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -95,12 +101,13 @@ def _no_oom(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _killed(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_end(scene, asked=False), _was_moving(scene))
+    yield from _while_moving(scene, asked=False)
 
 
 def _given_up(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log tells that somebody lost patience, while the server moves or moved."""
-    yield from both((*_was_moving(scene), *where.moving(scene)), said(scene, _GIVES_UP))
+    told = list(said(scene, _GIVES_UP))
+    yield from both((*_was_moving(scene), *where.moving(scene)), told) if told else ()
 
 
 def _oom(scene: Scene) -> Iterator[Sighting]:
