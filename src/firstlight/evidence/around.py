@@ -5,6 +5,7 @@ Each probe is started at once, runs beside the look at the processes, and is wai
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from firstlight import gpus
@@ -12,10 +13,11 @@ from firstlight.clock import Clock, Deadline
 from firstlight.core.collective import CollectiveCall, Communicator
 from firstlight.core.gap import Gap
 from firstlight.core.host import Coverage
-from firstlight.core.look import Look, ProcessLook
+from firstlight.core.look import Folder, Look, ProcessLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import collectives, folders
 from firstlight.evidence.coverage import coverage
+from firstlight.evidence.host import root_of
 from firstlight.evidence.kernel_log import kernel_log
 from firstlight.evidence.leftovers import leftovers
 from firstlight.evidence.pressure import pressure
@@ -48,7 +50,7 @@ class Around:
         within = Deadline(self._clock, stage.left * SHARE, "a probe of the machine")
         words = [word for one in processes for word in one.process.cmdline]
         uses = folders.used_by(environ, words, _paths(processes))
-        later: dict[str, Probe[Any]] = {"folders": Probe("folders", partial(folders.folders, uses, within))}
+        later: dict[str, Probe[Any]] = {"folders": Probe("folders", partial(_folders, uses, self._pids, within))}
         if self._deep:
             records = partial(_flight_records, environ, self._since, within)
             later["semaphores"] = Probe("semaphores", partial(semaphores, self._pids, processes, within))
@@ -58,6 +60,11 @@ class Around:
             )
         found = {name: probe.result(stage) for name, probe in (self._under_way | later).items()}
         return _with_xids({name: value for name, value in found.items() if _fits(name, value)})
+
+
+def _folders(uses: Sequence[tuple[str, Path]], pids: Sequence[int], deadline: Deadline) -> tuple[Folder, ...]:
+    """What lies in the folders that the server uses, in its container if it lives in one."""
+    return folders.folders(uses, deadline, root_of(pids[0] if pids else 0).path)
 
 
 def _paths(processes: Sequence[ProcessLook]) -> Iterator[str]:
