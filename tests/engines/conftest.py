@@ -1,7 +1,7 @@
 """A real vLLM on CPU, told by $FIRSTLIGHT_VLLM_PYTHON, with the demo model."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,7 +49,19 @@ def demo_model() -> Path:
 
 
 @pytest.fixture
-def vllm(vllm_python: str, demo_model: Path, tmp_path: Path) -> Iterator[Vllm]:
-    starter = Starter(tmp_path)
-    yield Vllm(vllm_python, demo_model, starter, tmp_path / "cache")
-    starter.close()
+def vllm(vllm_in: Callable[[Path], Vllm], tmp_path: Path) -> Vllm:
+    return vllm_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def vllm_in(vllm_python: str, demo_model: Path) -> Iterator[Callable[[Path], Vllm]]:
+    """Makes one that keeps its files in a folder; what it starts does not outlive the module's tests."""
+    starters: list[Starter] = []
+
+    def make(folder: Path) -> Vllm:
+        starters.append(Starter(folder))
+        return Vllm(vllm_python, demo_model, starters[-1], folder / "cache")
+
+    yield make
+    for starter in starters:
+        starter.close()
