@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from firstlight.core.events import Looked, MotionChanged
+from firstlight.core.events import Looked, MotionChanged, Verdict
 from firstlight.core.vocabulary import Motion, Outcome
 from firstlight.testing.programs.slow_start import WAYS
 from firstlight.testing.running import Ended
@@ -53,12 +53,19 @@ class Start:
     def came_up(self) -> bool:
         return self.ended.code == 0 and self.ended.report.outcome is Outcome.SERVING
 
+    @property
+    def outcome(self) -> str:
+        """What became of it, in words."""
+        verdicts = self.ended.all(Verdict)
+        said = verdicts[-1].report.headline if verdicts else self.ended.stderr[-2000:]
+        return f"code {self.ended.code}, {said}"
+
 
 def follow(way: str, seed: int, keep: Path | None) -> Start:
     with tempfile.TemporaryDirectory(prefix="firstlight-bench-", ignore_cleanup_errors=True) as folder:
         start = Start(way, seed, run(healthy_way(way, seed), Path(folder)))
         if keep and start.alarms:
-            shutil.copytree(start.ended.folder, keep / f"{way}-{seed}")
+            shutil.copytree(start.ended.folder, keep / f"{way}-{seed}", dirs_exist_ok=True)
         return start
 
 
@@ -81,8 +88,7 @@ def told(start: Start) -> Start:
     for why in start.alarms:
         print(f"  {start.way} --seed {start.seed} was CALLED A STALL: {why}", flush=True)
     if not start.came_up:
-        print(f"  {start.way} --seed {start.seed} did NOT COME UP, code {start.ended.code}", flush=True)
-        print(start.ended.stderr[-2000:], flush=True)
+        print(f"  {start.way} --seed {start.seed} did NOT COME UP: {start.outcome}", flush=True)
     return start
 
 

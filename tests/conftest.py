@@ -1,7 +1,8 @@
 """Runs the scenarios that the collected tests ask for, side by side, and hands each test its own.
 
 Most scenarios wait half a minute for somebody to notice; one after another they would take an hour. So the first
-test that needs one starts them all: those that sleep eight at a time, those that compute two at a time.
+test that needs one starts them all: those that sleep eight at a time, those that compute two at a time. The tests of
+scenarios come last, so that all others run meanwhile.
 """
 
 from collections.abc import Iterator
@@ -42,6 +43,10 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
     callspec = getattr(item, "callspec", None)
     found = callspec.params.get("scenario") if callspec else None
     return found if isinstance(found, Scenario) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: scenario_of(item) is not None)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import pytest
 from firstlight.core.events import MotionChanged, Stopped
 from firstlight.core.vocabulary import Motion, Outcome
 from firstlight.testing.running import Ended
-from firstlight.testing.scenarios import HEALTHY
+from firstlight.testing.scenarios import HEALTHY, HEALTHY_WAYS
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,3 +34,12 @@ def test_nothing_is_found_wrong_with_it(ended: Ended) -> None:
 def test_once_stops_the_server_and_leaves_nothing(ended: Ended) -> None:
     assert ended.left == ()
     assert len(ended.all(Stopped)) == 1
+
+
+@pytest.mark.parametrize("scenario", HEALTHY_WAYS, ids=lambda scenario: scenario.options[1])
+def test_whatever_shows_that_it_works_will_do(ended: Ended) -> None:
+    assert [event.why for event in ended.all(MotionChanged) if event.motion is Motion.STALLED] == []
+    assert ended.code == 0, ended.stderr[-4000:]
+    assert ended.report.outcome is Outcome.SERVING
+    assert ended.report.findings == ()
+    assert ended.left == ()

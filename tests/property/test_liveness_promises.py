@@ -1,15 +1,20 @@
 """What liveness promises whatever a server does: not wrong about one that works, not late about one that is stuck."""
 
+import itertools
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import Motion, Phase, Role
+from firstlight.gpus.watching import GpuSample
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Thresholds
-from firstlight.supervise.liveness.sampling import Measurement
+from firstlight.supervise.liveness.sampling import MainThread, Measurement
 from firstlight.supervise.liveness.signals import KIB
 
 THRESHOLDS = Thresholds()
@@ -26,9 +31,13 @@ class Second:
     cpu_s: float = 0.0
     read: int = 0
     disk: int = 0
+    write: int = 0
     socket: int = 0
     memory: int = 0
+    shared: int = 0
     faults: int = 0
+    children_cpu_s: float = 0.0
+    waits: int = 0
     state: str = "S"
 
 
@@ -57,7 +66,8 @@ class Server:
             _id(pid): Process(id=_id(pid), ppid=1, name=f"TP{pid}", cmdline=(), role=Role.WORKER, rank=pid)
             for pid in PIDS
         }
-        measurement = Measurement(at, 1.0, samples, sockets, ())
+        main = {_id(pid): MainThread(total.cpu_s, total.waits) for pid, total in self._totals.items()}
+        measurement = Measurement(at, 1.0, samples, sockets, said.pop("gpus", ()), main_threads=main)
         said.setdefault("phase", Phase.WEIGHTS)
         judgement = self.liveness.update(measurement, processes=processes, **said)
         self.judgements.append(self._look(judgement))
@@ -85,9 +95,13 @@ def _sum(total: Second, act: Second) -> Second:
         cpu_s=total.cpu_s + act.cpu_s,
         read=total.read + act.read,
         disk=total.disk + act.disk,
+        write=total.write + act.write,
         socket=total.socket + act.socket,
         memory=max(0, total.memory + act.memory),
+        shared=total.shared + act.shared,
         faults=total.faults + act.faults,
+        children_cpu_s=total.children_cpu_s + act.children_cpu_s,
+        waits=total.waits + act.waits,
     )
 
 
@@ -103,10 +117,11 @@ def _sample(pid: int, total: Second) -> ProcessSample:
         threads=4,
         major_faults=total.faults,
         memory_bytes=total.memory,
-        shared_bytes=0,
+        shared_bytes=total.shared,
         read_bytes=total.read,
-        write_bytes=0,
+        write_bytes=total.write,
         disk_read_bytes=total.disk,
+        children_cpu_s=total.children_cpu_s,
     )
 
 
@@ -119,7 +134,13 @@ ANY_LOOKS = st.sampled_from(
         Confirmation(moving=frozenset({12})),
     ]
 )
-IDLE = st.builds(Second, cpu_s=st.floats(0, 0.08), read=st.integers(0, 6 * KIB), socket=st.integers(0, KIB))
+IDLE = st.builds(
+    Second,
+    cpu_s=st.floats(0, 0.08),
+    read=st.integers(0, 6 * KIB),
+    socket=st.integers(0, KIB),
+    waits=st.integers(2, 2000),
+)
 """Below every floor: what a process does that only waits."""
 WORK = st.sampled_from(
     [
@@ -153,6 +174,57 @@ def test_a_server_above_one_floor_is_never_asked_about_nor_stalled(
         doing = dict(zip(PIDS, rest, strict=True)) | {worker: work}
         assert server.second(doing).motion != Motion.STALLED
     assert server.looks_ended == 0
+
+
+MIB = KIB * KIB
+WAYS_TO_WORK: dict[str, Second | LogActivity | GpuSample] = {
+    "reads": Second(read=MIB),
+    "reads a little": Second(read=64 * KIB),
+    "fetches from storage": Second(disk=64 * KIB),
+    "writes": Second(write=MIB),
+    "writes a little": Second(write=64 * KIB),
+    "is fed by a pipe": Second(read=48 * KIB, waits=3),
+    "downloads": Second(socket=32 * KIB),
+    "downloads and keeps": Second(socket=32 * KIB, write=32 * KIB),
+    "is sent weights": Second(memory=MIB),
+    "grows": Second(memory=4 * MIB),
+    "fills shared memory": Second(shared=2 * MIB),
+    "maps weights": Second(faults=20),
+    "computes": Second(cpu_s=0.8, waits=2),
+    "computes in bursts": Second(cpu_s=0.12, waits=1),
+    "computes in bursts on a crowded machine": Second(cpu_s=0.12, waits=1, state="R"),
+    "runs compilers": Second(children_cpu_s=0.3),
+    "runs small programs": Second(children_cpu_s=0.2),
+    "reads and computes": Second(read=MIB, cpu_s=0.05),
+    "talks": LogActivity(new_text=True, new_bytes=80),
+    "counts": LogActivity(counter_moved=True, new_bytes=80),
+    "uses a GPU": GpuSample(
+        index=0, name="card", utilisation=90, memory_activity=40, power_w=300, power_limit_w=700, memory_bytes=1 << 30
+    ),
+}
+"""What a server does in one second and, for the rest of the time, does not."""
+PAUSE_MAX_S = 9
+STARTS_S = 80
+
+
+def beats(seed: int, seconds: int) -> Iterator[bool]:
+    """In which seconds something is done: mostly again after one or two, at times after many."""
+    pick = random.Random(seed)
+    for _ in range(seconds):
+        yield True
+        yield from [False] * int(min(PAUSE_MAX_S, pick.lognormvariate(-0.5, 1.2)))
+
+
+@pytest.mark.parametrize("way", WAYS_TO_WORK)
+@pytest.mark.parametrize("seed", range(20))
+def test_a_start_that_works_in_bursts_is_never_a_stall_though_looks_find_it_still(way: str, seed: int) -> None:
+    server = Server(STILL)
+    work = WAYS_TO_WORK[way]
+    for works in itertools.islice(beats(seed, STARTS_S), STARTS_S):
+        doing = {11: work} if works and isinstance(work, Second) else {}
+        log = work if works and isinstance(work, LogActivity) else LogActivity()
+        gpus = (work,) if works and isinstance(work, GpuSample) else ()
+        assert server.second(doing, log=log, gpus=gpus).motion != Motion.STALLED
 
 
 @settings(max_examples=25, deadline=None)

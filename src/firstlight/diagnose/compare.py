@@ -4,6 +4,7 @@ Threads that come, go and wait are no movement: a server that hangs makes one fo
 included. A file read onwards is movement, however few the bytes: a loop that polls goes back to the beginning.
 """
 
+import re
 from enum import StrEnum
 
 from firstlight.core.gap import Gap
@@ -27,6 +28,7 @@ GROWTH_BYTES = 1024 * 1024
 THREAD_BYTES = 128 * 1024
 """What a new thread may cost; it is taken off the growth."""
 MAJOR_FAULTS_S = 1.0
+_NAP = re.compile(r"\bsleep\(")
 
 
 class Change(StrEnum):
@@ -227,8 +229,14 @@ def _moved_on(before: ThreadLook, after: ThreadLook, seconds: float) -> bool:
 
 def _always_runs(before: ProcessLook, after: ProcessLook) -> bool:
     """Whether some thread wanted a CPU at both looks: on a crowded machine it gets less than it would burn."""
-    running = {thread.tid for thread in before.threads if thread.state == "R"}
-    return any(thread.tid in running for thread in after.threads if thread.state == "R")
+    running = {thread.tid for thread in before.threads if _wants_cpu(thread)}
+    return any(thread.tid in running for thread in after.threads if _wants_cpu(thread))
+
+
+def _wants_cpu(thread: ThreadLook) -> bool:
+    """One that naps for microseconds between two polls is always ready on such a machine, and computes nothing."""
+    naps = not isinstance(thread.stack, Gap) and thread.stack and _NAP.search(thread.stack[0].code)
+    return thread.state == "R" and not naps
 
 
 def _busiest_place(before: ProcessLook, after: ProcessLook) -> str:

@@ -63,6 +63,14 @@ def test_a_spin_that_gets_little_of_a_crowded_machine_is_still_spinning() -> Non
     assert between(running(4, 0.0), running(4, SECONDS * 0.1)).change is Change.SPINNING
 
 
+def test_a_loop_that_naps_is_no_spin_though_a_crowd_keeps_it_ready() -> None:
+    def napping(cpu_s: float) -> ProcessLook:
+        naps = msgspec.structs.replace(frame("wait /app/meeting.py:74"), code="time.sleep(NAP_S)")
+        return process(100, thread(100, (naps,), call="running", state="R", cpu_s=cpu_s), cpu_s=cpu_s, state="R")
+
+    assert between(napping(0.0), napping(SECONDS * 0.08)).change is Change.STILL
+
+
 def test_a_full_core_in_changing_functions_is_moving() -> None:
     before = running(4, 0.0)
     after = process(

@@ -12,7 +12,7 @@ from firstlight.core.vocabulary import GapReason, Motion, Phase, Role, Signal
 from firstlight.gpus.watching import GpuSample
 from firstlight.supervise.liveness.history import Need
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Suspicion
-from firstlight.supervise.liveness.sampling import Measurement
+from firstlight.supervise.liveness.sampling import MainThread, Measurement
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -39,6 +39,8 @@ class Actor:
     sockets: int = 0
     threads: int = 1
     children_cpu_s: float = 0.0
+    waits: int = 0
+    """How often its main thread, which did all that it computed, went to wait."""
 
     @property
     def process(self) -> Process:
@@ -107,7 +109,8 @@ class Scene:
         sockets = self.socket_gap or {pid: actor.sockets for pid, actor in self.actors.items()}
         samples = {actor.process.id: actor.sample for actor in self.actors.values()}
         processes = {actor.process.id: actor.process for actor in self.actors.values()}
-        measurement = Measurement(self.at, 1.0, samples, sockets, self.gpus)
+        main = {actor.process.id: MainThread(actor.cpu_s, actor.waits) for actor in self.actors.values()}
+        measurement = Measurement(self.at, 1.0, samples, sockets, self.gpus, main_threads=main)
         self.judgement = self.liveness.update(measurement, processes=processes, phase=self.phase, **said)
         self._look()
         return self.judgement
@@ -436,6 +439,43 @@ def test_a_thread_that_a_crowd_leaves_less_than_a_heartbeat_computes_all_the_sam
         now.actors[10].cpu_s += 0.09
 
     assert scene(looks=spinning).play(200, starve) != Motion.STALLED
+
+
+def test_a_tenth_of_a_second_in_one_go_is_work_however_long_the_pauses() -> None:
+    def burst(now: Scene) -> None:
+        actor = now.actors[10]
+        actor.waits += 1
+        actor.cpu_s += 0.12 if now.passed_s % 8 == 0 else 0.0
+
+    assert scene().play(120, burst) != Motion.STALLED
+
+
+def test_a_tenth_of_a_second_in_many_short_goes_is_a_heartbeat() -> None:
+    def beat(now: Scene) -> None:
+        actor = now.actors[10]
+        actor.waits += 10
+        actor.cpu_s += 0.12 if now.passed_s % 8 == 0 else 0.0
+
+    assert scene().play(30, beat) == Motion.STALLED
+
+
+def test_a_scrape_of_metrics_in_one_go_is_no_progress_of_a_server_that_hangs() -> None:
+    def scrape(now: Scene) -> dict[str, Any]:
+        now.actors[10].waits += 1
+        now.actors[10].cpu_s += 0.12 if now.passed_s % 8 == 0 else 0.0
+        return {"serving": True, "in_flight": 1}
+
+    assert scene().play(30, scrape) == Motion.STALLED
+
+
+def test_a_loop_that_naps_and_polls_is_a_heartbeat_though_a_crowd_keeps_it_ready() -> None:
+    def poll(now: Scene) -> None:
+        actor = now.actors[10]
+        actor.state = "R"
+        actor.waits += 1000
+        actor.cpu_s += 0.05
+
+    assert scene().play(30, poll) == Motion.STALLED
 
 
 def test_looks_that_find_life_put_off_the_next_ones() -> None:

@@ -89,6 +89,15 @@ def test_what_a_process_does_shows_in_its_counters(worker: Worker, sampler: Samp
     assert after.threads == 1
 
 
+def test_what_the_main_thread_computes_in_one_go_shows(worker: Worker, sampler: Sampler) -> None:
+    id_ = worker.process.id
+    before = sampler.sample([worker.process]).main_threads[id_]
+    worker.do("compute 0.3")
+    after = sampler.sample([worker.process]).main_threads[id_]
+    assert after.cpu_s - before.cpu_s >= 0.25
+    assert after.waits - before.waits <= 5
+
+
 def number(seen: int | Gap) -> int:
     assert not isinstance(seen, Gap)
     return seen

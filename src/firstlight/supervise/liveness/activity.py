@@ -75,7 +75,8 @@ class Activities:
         samples = {id_: s for id_, s in measurement.samples.items() if id_ in processes and s.state not in GONE}
         activity = Activity({}, {})
         for id_, sample in samples.items():
-            point = Point(now, sample, _bytes_of(measurement.socket_bytes, id_.pid), log_bytes)
+            socket_bytes = _bytes_of(measurement.socket_bytes, id_.pid)
+            point = Point(now, sample, socket_bytes, log_bytes, measurement.main_threads.get(id_))
             if id_ not in self._tracks:
                 self._meet(processes[id_], point, phase, activity.signals)
             self._tracks[id_].see(point)
@@ -99,7 +100,7 @@ class Activities:
 
     def _motion(self, process: Process, now: float, *, serving: bool, signals: dict[Signal, float]) -> ProcessMotion:
         track = self._tracks[process.id]
-        own = _in_role(track.signals(), process.role, serving=serving)
+        own = _in_role(track.signals(serving=serving), process.role, serving=serving)
         _later(signals, own)
         self._signalled[process.id] = max(self._signalled[process.id], *own.values(), 0.0)
         rates = track.rates()

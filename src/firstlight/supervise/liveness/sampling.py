@@ -1,11 +1,11 @@
-"""One cheap sample of every process of the server: three small reads of /proc each; sockets and GPUs at their pace.
+"""One cheap sample of every process of the server: five small reads of /proc each; sockets and GPUs at their pace.
 
 Only counters and levels are read here; what they mean is for `liveness` to say. A process that is gone, or whose pid
 now belongs to another, is left out. A file that may not be read is a gap in its field, and once for all processes in
 `Measurement.gaps`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from firstlight import procfs
@@ -17,11 +17,18 @@ from firstlight.gpus.watching import GpuReader, GpuSample
 from firstlight.supervise.liveness.sockets import Listening, Sockets
 
 
+class MainThread(NamedTuple):
+    """What the first thread of a process did so far: seconds of CPU, and how often it went to wait by itself."""
+
+    cpu_s: float
+    waits: int
+
+
 class Measurement(NamedTuple):
     """What was measured at `at` (monotonic seconds), `interval_s` after the measurement before it (0 for the first).
 
     `socket_bytes` counts by pid what its TCP connections carried so far; it is renewed every few seconds only.
-    `gpus` is empty on a machine without any.
+    `gpus` is empty on a machine without any. `main_threads` lacks processes of which they may not be seen.
     """
 
     at: float
@@ -30,6 +37,7 @@ class Measurement(NamedTuple):
     socket_bytes: dict[int, int] | Gap
     gpus: tuple[GpuSample, ...] | Gap
     gaps: tuple[Gap, ...] = ()
+    main_threads: Mapping[ProcessId, MainThread] = {}
 
 
 class Sampler:
@@ -43,7 +51,7 @@ class Sampler:
         self._last_at: float | None = None
 
     def sample(self, processes: Iterable[Process]) -> Measurement:
-        """Measure `processes` now: some 60 µs of CPU each, sockets included (8 processes of 100 threads)."""
+        """Measure `processes` now: some 100 µs of CPU each, sockets included (8 processes of 100 threads)."""
         now = self._clock.monotonic()
         samples = {process.id: sample for process in processes if (sample := sample_of(process.id)) is not None}
         interval_s = now - self._last_at if self._last_at is not None else 0.0
@@ -51,7 +59,8 @@ class Sampler:
         socket_bytes = self._sockets.bytes_by_pid([id_.pid for id_ in samples])
         gpus = self._gpus.read(now) if self._gpus is not None else ()
         gaps = _one_of_each(gap for part in (_gaps_in(samples.values()), (socket_bytes, gpus)) for gap in part)
-        return Measurement(now, interval_s, samples, socket_bytes, gpus, gaps)
+        threads = {id_: thread for id_ in samples if (thread := main_thread_of(id_.pid)) is not None}
+        return Measurement(now, interval_s, samples, socket_bytes, gpus, gaps, threads)
 
     def listening_ports(self, processes: Iterable[Process], port: int = 0) -> Listening:
         """TCP ports that these processes listen on, and those of which it cannot be told; usually a second old.
@@ -82,6 +91,14 @@ def sample_of(id_: ProcessId) -> ProcessSample | None:
     try:
         return procfs.sample(id_)
     except OSError:
+        return None
+
+
+def main_thread_of(pid: int) -> MainThread | None:
+    """What its first thread did, None if the process is gone or that may not be seen."""
+    try:
+        return MainThread(procfs.stat(pid, pid).cpu_s, int(procfs.status(pid)["voluntary_ctxt_switches"]))
+    except (OSError, KeyError, ValueError):
         return None
 
 

@@ -21,6 +21,7 @@ from firstlight.core.process import ProcessSample
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import Signal
 from firstlight.gpus.watching import GpuSample
+from firstlight.supervise.liveness.sampling import MainThread
 
 KIB = 1024
 
@@ -32,7 +33,10 @@ class Floors(Record):
     for a slow disk 20 % and more. `rest_cores_max` bounds what is forgiven as the process's own idle heartbeat.
     children: CPU of children that came and went. `until curl ...; do sleep 1; done` uses 1 to 2 %, a build far more.
     runnable: the main thread was found running or ready this often; true for one that computes on a crowded machine
-    or under a CPU quota, and gets less than the floor.
+    or under a CPU quota, and gets less than the floor. `nap_s` is the CPU from one wait to the next of a thread that
+    only polls, and is always ready there too: loops that sleep for 50 µs come to as much again.
+    stretch: CPU that the main thread used in one go, whatever it comes to over a window. Who only looks whether it is
+    time goes back to wait after a few milliseconds.
     bytes: the slowest load worth waiting for brings 50 kB/s; reading /proc/meminfo and /proc/stat once a second, as
     monitoring threads do, 2 to 6 kB/s. disk: nobody reads storage to stay alive.
     socket: ZeroMQ heartbeats, TCPStore polls and keep-alives stay below 1 kB/s.
@@ -51,6 +55,8 @@ class Floors(Record):
     rest_cores_max: float = 0.05
     children_cores: float = 0.03
     runnable_share: float = 0.6
+    nap_s: float = 0.001
+    stretch_s: float = 0.05
     bytes_s: float = 8 * KIB
     disk_bytes_s: float = 1 * KIB
     socket_bytes_s: float = 2 * KIB
@@ -65,12 +71,14 @@ class Floors(Record):
 
 
 class Point(NamedTuple):
-    """One sample with what else was known at its time: bytes on its sockets, bytes that all logs grew so far."""
+    """One sample with what else was known at its time: bytes on its sockets, bytes that all logs grew so far, and
+    what its main thread did, None where that may not be seen."""
 
     at: float
     sample: ProcessSample
     socket_bytes: int | Gap
     log_bytes: int
+    main_thread: MainThread | None = None
 
 
 Amount = Callable[[Point, Point], float]
@@ -115,6 +123,14 @@ def carried(before: Point, now: Point) -> float:
 def faulted(before: Point, now: Point) -> float:
     """Major page faults."""
     return max(0.0, float(now.sample.major_faults - before.sample.major_faults))
+
+
+def between_waits(before: Point, now: Point) -> float | None:
+    """Seconds of CPU that the main thread used from one wait to the next, on average; None where it was not seen."""
+    if before.main_thread is None or now.main_thread is None:
+        return None
+    waits = now.main_thread.waits - before.main_thread.waits
+    return (now.main_thread.cpu_s - before.main_thread.cpu_s) / (1 + max(0, waits))
 
 
 def _logged(before: Point, now: Point) -> float:
@@ -186,8 +202,11 @@ class Track:
             growth_bytes_s=max(0.0, memory / self._span(window)),
         )
 
-    def signals(self) -> dict[Signal, float]:
-        """The strong signals in the window and when each was last above its floor."""
+    def signals(self, *, serving: bool = False) -> dict[Signal, float]:
+        """The strong signals in the window and when each was last above its floor.
+
+        While `serving`, one stretch of CPU is none: it may be a scrape of metrics.
+        """
         window = self._window()
         found: dict[Signal, float] = {}
         for signal, amount, floor in self._counters:
@@ -195,8 +214,9 @@ class Track:
         self._date(found, Signal.MEMORY, self._last_growth(window, _memory, self._memory_floor(window)))
         shared = self._last_growth(window, _shared_memory, self._floors.growth_bytes)
         self._date(found, Signal.SHARED_MEMORY, shared)
-        computed = self._last_above(window, cpu, self._cpu_floor())
-        self._date(found, Signal.CPU, computed if computed is not None else self._last_runnable(window))
+        self._date(found, Signal.CPU, self._last_above(window, cpu, self._cpu_floor()))
+        self._date(found, Signal.CPU, self._last_runnable(window))
+        self._date(found, Signal.CPU, None if serving else self._last_stretch(window))
         return found
 
     @staticmethod
@@ -248,7 +268,17 @@ class Track:
     def _last_runnable(self, window: Sequence[Point]) -> float | None:
         running = [point.at for point in window if point.sample.state == "R"]
         whole = window[-1].at - window[0].at >= self._floors.window_s
-        return running[-1] if whole and len(running) >= self._floors.runnable_share * len(window) else None
+        often = len(running) >= self._floors.runnable_share * len(window)
+        return running[-1] if whole and often and not self._naps(window) else None
+
+    def _naps(self, window: Sequence[Point]) -> bool:
+        used = between_waits(window[0], window[-1])
+        return used is not None and used < self._floors.nap_s
+
+    def _last_stretch(self, window: Sequence[Point]) -> float | None:
+        """When the main thread last computed for long without waiting."""
+        used = ((b.at, between_waits(a, b)) for a, b in pairwise(window))
+        return max((at for at, cpu_s in used if cpu_s is not None and cpu_s >= self._floors.stretch_s), default=None)
 
 
 class GpuTrack:

@@ -204,7 +204,7 @@ def _load_in_turn(turn: Semaphore) -> None:
 def passes_weights_on(when: Beats) -> None:
     """Over a unix socket, to a rank that keeps them."""
     ours, theirs = socket.socketpair()
-    child = start("worker_TP0", _take_and_keep, theirs)
+    child = start("worker_TP0", _take_and_keep, theirs, ours)
     theirs.close()
     for _ in when:
         ours.sendall(bytes(MIB))
@@ -212,7 +212,8 @@ def passes_weights_on(when: Beats) -> None:
     child.join()
 
 
-def _take_and_keep(connection: socket.socket) -> None:
+def _take_and_keep(connection: socket.socket, other_end: socket.socket) -> None:
+    other_end.close()
     kept = bytearray()
     while data := connection.recv(65536):
         kept += data
