@@ -7,7 +7,9 @@ from typing import Protocol
 
 import msgspec
 
+from firstlight.attempt import known_stall
 from firstlight.attempt.bundles import bundle_of
+from firstlight.attempt.known_stall import KnownStall
 from firstlight.attempt.looker import Looker, TwoLooks
 from firstlight.attempt.looking import Looking, confirmation
 from firstlight.attempt.options import OnStall, Stay
@@ -16,10 +18,12 @@ from firstlight.attempt.verdict import report_of, with_step
 from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, LogSeen, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap
+from firstlight.core.graph import Signature
 from firstlight.core.process import Process
 from firstlight.core.report import FirstToken, Report
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
+from firstlight.diagnose import reported
 from firstlight.supervise.launch.server import StopResult
 from firstlight.supervise.runs.folders import RunFolder
 from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
@@ -80,6 +84,7 @@ class Attempt:
         self._host = looker.host()
         self._looking = Looking(looker, apart_s=scene.options.look_apart_s)
         self._looks: TwoLooks | None = None
+        self._known = KnownStall(scene.options.known_stall)
         self._bundles = 0
         self._token: FirstToken | None = None
         self._said: Outcome | None = None
@@ -142,6 +147,8 @@ class Attempt:
     def _look_if_wanted(self) -> None:
         if self.watch.judgement.wants_look:
             self._looking.begin(self.watch.judgement.why, self.watch.port)
+        elif self._known.wants_look(self.watch.judgement, self.watch.phases.phase, self._clock.monotonic()):
+            self._looking.begin(known_stall.WHY, self.watch.port, known_stall.APART_S)
         looks = self._looking.poll()
         if self._looking.failure is not None:
             self._note(self._looking.failure)
@@ -151,7 +158,13 @@ class Attempt:
             return
         self._looks = looks
         self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
-        self.publish(self.watch.confirm(confirmation(looks.difference)))
+        self._known.take(looks.difference, self.watch.judgement, self._clock.monotonic(), self._signature)
+        if looks.why != known_stall.WHY:
+            self.publish(self.watch.confirm(confirmation(looks.difference)))
+
+    def _signature(self) -> Signature | None:
+        """What the latest looks would be known by if the server had stalled."""
+        return reported(self._bundle(self._looks), outcome=Outcome.STALLED, root=self.watch.target.root).signature
 
     # Deciding
 
@@ -170,6 +183,8 @@ class Attempt:
     def _outcome(self) -> Outcome | None:
         if self.watch.gone:
             return Outcome.EXITED if self._orphans_seen() else None
+        if self._known.seen:
+            return Outcome.STALLED
         if self.watch.judgement.motion == Motion.STALLED and (self._late or self._options.on_stall != OnStall.WAIT):
             return Outcome.STALLED
         if self.watch.serving:
@@ -209,10 +224,13 @@ class Attempt:
         if self._last is not None and self._last.outcome == outcome == self._said:
             return msgspec.structs.replace(self._last, ended=self._clock.wall())
         looks = self._looks if outcome != Outcome.EXITED or self._looked_after_the_end() else None
-        bundle = bundle_of(self.watch, self._folder.id, self._host, looks, tuple(self._gaps))
+        bundle = self._bundle(looks)
         path = self._write_bundle(bundle) if outcome not in {Outcome.SERVING, Outcome.INTERRUPTED} else ""
         self._last = report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path)
         return self._last
+
+    def _bundle(self, looks: TwoLooks | None) -> Bundle:
+        return bundle_of(self.watch, self._folder.id, self._host, looks, tuple(self._gaps))
 
     def _looked_after_the_end(self) -> bool:
         return self._looks is not None and self._looks.why == ORPHANS_WHY

@@ -22,8 +22,17 @@ from firstlight.supervise.stamp import Stamps
 Say = Callable[[str], None]
 
 
-def look_now(target: Attached, command: ServerCommand, clock: Clock, *, apart_s: float, say: Say) -> Bundle:
-    """Everything that can be seen of a running server. `say` is told what is being done.
+def look_now(
+    target: Attached,
+    command: ServerCommand,
+    clock: Clock,
+    *,
+    apart_s: float,
+    say: Say,
+    pausing: bool = False,
+) -> Bundle:
+    """Everything that can be seen of a running server. `say` is told what is being done. With `pausing` its processes
+    may be stopped for their native stacks.
 
     Raises:
         CannotLook: the server ended before it could be looked at.
@@ -35,7 +44,9 @@ def look_now(target: Attached, command: ServerCommand, clock: Clock, *, apart_s:
         say("reading its log")
         log = LogListener(target.followers, PhaseTracker(profile, clock.wall()), lambda _: True, clock, Stamps(clock))
         log.catch_up()
-        looker = Looker(lambda: _processes(tree), target.root.pid, command, environ, target.started, clock)
+        looker = Looker(
+            lambda: _processes(tree), target.root.pid, command, environ, target.started, clock, pausing=pausing
+        )
         looks = looker.twice(command.port, apart_s=apart_s, say=say)
         if not any(look.processes for look in (looks.first, looks.second)):
             raise CannotLook(f"process {target.root.pid} ended before it could be looked at")

@@ -16,6 +16,7 @@ from firstlight.core.server import ServerCommand
 from firstlight.diagnose import Difference, compare
 
 LOOK_DEADLINE_S = 8.0
+PAUSING_DEADLINE_S = 40.0
 COVERAGE_S = 2.0
 
 
@@ -36,7 +37,8 @@ class Looker:
     """Who and what is looked at.
 
     `processes` gives those of the server now; `pid` is its first. `environ` is what it was started in, at `started`
-    (wall time), and `dumps` the folder where it was told to write its stacks when asked.
+    (wall time), and `dumps` the folder where it was told to write its stacks when asked. With `pausing`
+    its processes may be stopped for their native stacks.
     """
 
     processes: Callable[[], Sequence[Process]]
@@ -46,6 +48,7 @@ class Looker:
     started: float
     clock: Clock
     dumps: Path | None = None
+    pausing: bool = False
 
     def twice(
         self, port: int, *, apart_s: float, why: str = "", say: Callable[[str], None] = lambda words: None
@@ -76,9 +79,10 @@ class Looker:
             self.processes(),
             clock=self.clock,
             port=port,
-            deadline_s=LOOK_DEADLINE_S,
+            deadline_s=PAUSING_DEADLINE_S if self.pausing and deep else LOOK_DEADLINE_S,
             deep=deep,
             environ=self.environ,
             started=self.started,
             dumps=self.dumps,
+            pausing=self.pausing,
         )

@@ -24,12 +24,12 @@ class Looking:
     def running(self) -> bool:
         return self._running is not None
 
-    def begin(self, why: str, port: int) -> None:
-        """Start looking, unless a pair is under way."""
+    def begin(self, why: str, port: int, apart_s: float | None = None) -> None:
+        """Start looking, unless a pair is under way; the two are `apart_s` seconds apart, or as far as usual."""
         if self._running is None:
             self.failure = None
             self._began = self._clock.monotonic()
-            self._running = Background(lambda: self._look_twice(why, port), "two looks")
+            self._running = Background(lambda: self._look_twice(why, port, apart_s), "two looks")
 
     def poll(self) -> TwoLooks | None:
         """The pair, once it is complete. A pair that is late is abandoned; why one failed is left in `failure`."""
@@ -43,8 +43,8 @@ class Looking:
             return None
         return result
 
-    def _look_twice(self, why: str, port: int) -> TwoLooks:
-        return self._looker.twice(port, apart_s=self._apart_s, why=why)
+    def _look_twice(self, why: str, port: int, apart_s: float | None) -> TwoLooks:
+        return self._looker.twice(port, apart_s=self._apart_s if apart_s is None else apart_s, why=why)
 
 
 def confirmation(difference: Difference) -> Confirmation:

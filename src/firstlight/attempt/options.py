@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from firstlight.core.graph import Signature
+
 
 class OnStall(StrEnum):
     """What to do when a stall is found."""
@@ -28,7 +30,10 @@ class Stay(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """How to follow a server. Times in seconds; a `deadline_s` of 0 means none, a `canary_s` of 0 no questions."""
+    """How to follow a server. Times in seconds; a `deadline_s` of 0 means none, a `canary_s` of 0 no questions.
+
+    A stall of the signature `known_stall` is one as soon as it is known again.
+    """
 
     stay: Stay = Stay.STAY
     on_stall: OnStall = OnStall.REPORT
@@ -39,3 +44,4 @@ class Options:
     show_log: bool = False
     grace_s: float = 10.0
     look_apart_s: float = 4.0
+    known_stall: Signature | None = None

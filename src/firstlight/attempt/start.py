@@ -1,7 +1,7 @@
 """Begin an attempt: make the run, start or join the server, put the watcher together, follow it."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, closing
 
 from firstlight import evidence
@@ -30,8 +30,11 @@ from firstlight.supervise.runs.journal import StateFile
 from firstlight.supervise.watch import Watch
 
 
-def start(command: ServerCommand, scene: Scene) -> Report:
-    """Start the server and follow it. When this returns the server is gone, unless it was to be kept."""
+def start(command: ServerCommand, scene: Scene, environ: Mapping[str, str] | None = None) -> Report:
+    """Start the server and follow it. When this returns the server is gone, unless it was to be kept.
+
+    `environ` is what it is started in, that of this process by default; the command's own variables go on top.
+    """
     _remember_secrets(command)
     folder = new_run(scene.clock, command.engine)
     if (refused := port_taken(command)) is not None:
@@ -45,7 +48,7 @@ def start(command: ServerCommand, scene: Scene) -> Report:
             scene.clock,
             run=folder.id,
             grace_s=scene.options.grace_s,
-            environ={**os.environ, **evidence.asking_by_signal(folder.dumps)},
+            environ={**(os.environ if environ is None else environ), **evidence.asking_by_signal(folder.dumps)},
         )
     except (CommandNotFound, LaunchFailed) as error:
         return not_started(command, folder, scene, error)
