@@ -38,6 +38,12 @@ Exit codes: 0 looked, 2 wrong usage or no such process, 4 it could not be looked
     help="Seconds between the two looks: slow or stuck is a difference.",
 )
 @click.option(
+    "--native",
+    is_flag=True,
+    help="Also stop each process for its native stacks (eu-stack, pystack, py-spy or gdb, whichever is there): for "
+    "milliseconds to seconds, which can wake the very stall that is looked at.",
+)
+@click.option(
     "--port", type=PORT, metavar="N", default=0, help="The server's port, where its command line does not tell."
 )
 def command(target: str, **options: Any) -> None:
@@ -68,7 +74,7 @@ def run(target: str, options: dict[str, Any]) -> int:
     server = recognise(*command_of(pid))
     server = msgspec.structs.replace(server, port=options["port"] or port or server.port)
     with progress() as say:
-        bundle = look_now(attached, server, clock, apart_s=options["apart"], say=say)
+        bundle = look_now(attached, server, clock, apart_s=options["apart"], say=say, pausing=options["native"])
     data = redacted_json(bundle)
     output: Path | None = options["output"]
     if options["as_json"]:

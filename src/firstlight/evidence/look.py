@@ -48,13 +48,15 @@ def look(
     started: float = 0.0,
     environ: Mapping[str, str] | None = None,
     dumps: Path | None = None,
+    pausing: bool = False,
 ) -> Look:
     """Collect the evidence about `targets` now; `port` is the port that the server wants, 0 if that is not known.
 
     With `deep` also what seldom changes or costs more: limits, libraries, environment, native stacks, semaphores,
     collectives, leftovers, and the kernel's log since `started` (wall time). `environ` is the server's environment,
     which tells where its caches are. `dumps` is the folder of `asking_by_signal`, if the server was started with it:
-    its interpreters are asked for their stacks where reading them is refused.
+    its interpreters are asked for their stacks where reading them is refused. With `pausing` processes are stopped
+    for their native stacks, by whichever tool is installed; otherwise only threads that wait show theirs.
     """
     looking = _Looking(clock, deadline_s)
     at, monotonic = clock.wall(), clock.monotonic()
@@ -77,11 +79,13 @@ def look(
         looking.finish(one, opened.get(pid, ()), spied.get(pid), known.get(pid)) for pid, one in seen.items()
     )
     told = around.told(finished, environ or {}, looking.stage())
+    if deep and stacks:
+        finished = _with_native_stacks(finished, clock, looking.whole if pausing else looking.stage(), pausing)
     return Look(
         at=at,
         took_s=clock.monotonic() - monotonic,
         monotonic=monotonic,
-        processes=_with_native_stacks(finished, clock, looking.stage()) if deep and stacks else finished,
+        processes=finished,
         listeners=world if isinstance(world, Gap) else _listeners(world, held, port),
         locks=found_locks if isinstance(found_locks, Gap) else locks.with_pollers(found_locks, finished),
         gaps=(*(gap for gap in looking.gaps if gap.pid not in seen), *(() if isinstance(world, Gap) else world.gaps)),
@@ -116,9 +120,12 @@ def look_around(
     )
 
 
-def _with_native_stacks(looked: tuple[ProcessLook, ...], clock: Clock, deadline: Deadline) -> tuple[ProcessLook, ...]:
-    """The processes with the native stacks of their threads, where these can be had without a pause."""
-    stacks = native_stacks([one.process.id for one in looked], clock, deadline)
+def _with_native_stacks(
+    looked: tuple[ProcessLook, ...], clock: Clock, deadline: Deadline, pausing: bool
+) -> tuple[ProcessLook, ...]:
+    """The processes with the native stacks of their threads, where these can be had; without a pause, unless that is
+    allowed."""
+    stacks = native_stacks([one.process.id for one in looked], clock, deadline, pausing=pausing)
 
     def completed(thread: ThreadLook, pid: int) -> ThreadLook:
         seen = stacks[pid]
