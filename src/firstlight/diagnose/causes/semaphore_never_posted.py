@@ -1,5 +1,6 @@
 """A process waits for a semaphore in shared memory that nobody posts."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -8,6 +9,11 @@ from firstlight.diagnose import quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last
+from firstlight.diagnose.standing import Standing
+
+_POOLS = re.compile(
+    r"/multiprocessing/(queues|pool)\.py$|/concurrent/futures/process\.py$|/_inductor/compile_worker/"
+)
 
 
 def _waited_for(scene: Scene) -> Iterator[tuple[Semaphore, tuple[int, ...]] | Gap]:
@@ -17,10 +23,15 @@ def _waited_for(scene: Scene) -> Iterator[tuple[Semaphore, tuple[int, ...]] | Ga
     if isinstance(found, Gap):
         yield found
         return
-    own = {one.pid for one in scene.standings}
+    own = {one.pid for one in scene.standings if not _idles_in_pool(one)}
     for one in found:
         if one.value == 0 and own & set(one.waiting):
             yield one, tuple(pid for pid in one.mapped_by if pid not in one.waiting)
+
+
+def _idles_in_pool(one: Standing) -> bool:
+    """Whether it is a pool's worker without work: of these one reads the queue, and the others wait for its turn."""
+    return any(_POOLS.search(frame.file) for frame in one.stack)
 
 
 def _nobody_left(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -70,5 +81,8 @@ CAUSE = Cause(
         work_around=("Start again, all processes: whoever ended while it held the semaphore posts it no more.",),
         repair=("Take it with a deadline (sem_timedwait, acquire(timeout=…)), and post it in a finally clause.",),
     ),
-    traps=("A semaphore left in /dev/shm by an earlier run under the same name starts at the value that it had.",),
+    traps=(
+        "Workers of a pool wait for a semaphore all their life: one of them reads the queue.",
+        "A semaphore left in /dev/shm by an earlier run under the same name starts at the value that it had.",
+    ),
 )

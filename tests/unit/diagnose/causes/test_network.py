@@ -353,6 +353,13 @@ def test_a_semaphore_that_nobody_is_left_to_post_decides(judge):
     assert judge(made((FIRST_RANK,), value=2), "semaphore_never_posted").finding is None
 
 
+def test_an_idle_pool_waits_for_semaphores_in_good_health(judge):
+    idle = ["__enter__ (multiprocessing/synchronize.py:95)", "get (multiprocessing/queues.py:102)"]
+    turn = Semaphore(path="/dev/shm/sem.mp-1", value=0, waiting=(FIRST_RANK,), mapped_by=(FIRST_RANK, FIRST_RANK + 1))
+    made = bundle(front(), rank(0, stack=idle), rank(1), semaphores=[turn])
+    assert judge(made, "semaphore_never_posted").finding is None
+
+
 def test_an_unseen_table_of_semaphores_is_a_gap(judge):
     made = bundle(front(), rank(0), semaphores=Gap(what="semaphores", reason=GapReason.TIMED_OUT))
     assert judge(made, "semaphore_never_posted").word == "not examined"
