@@ -17,7 +17,8 @@ FEW_FILES_SURELY = 4_096
 ENDLESS_FILES = 1 << 28
 """Programs that close every possible descriptor before they start another take minutes over so many."""
 NEARLY = 0.8
-_NO_FILES = r"too many open files|EMFILE|Errno 24\b"
+_NO_FILES = r"^(?!.*(inotify|in system|ENFILE)).*(too many open files|EMFILE|Errno 24\b)"
+"""Not the limits of the machine, nor those of inotify, which say nearly the same."""
 _NO_LOCKED = (
     r"ibv_(reg_mr|create)\w*.*(cannot allocate memory|failed with error 12\b)|mlock\w*.*(failed|cannot allocate)"
 )

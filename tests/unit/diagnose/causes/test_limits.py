@@ -46,6 +46,8 @@ def test_either_alone_does_not(judge):
     assert judge(_limited([REG], memlock=8 << 20, capabilities=("ipc_lock",)), "ulimit").word == "supported"
     assert judge(_limited(memlock=8 << 20, nofile=1024), "ulimit").finding is None
     assert judge(_limited([FILES], nofile=1_048_576), "ulimit").finding is None
+    watches = line("inotify_init: Too many open files", level="ERROR")
+    assert judge(_limited([watches], nofile=1024), "ulimit").finding is None
 
 
 def test_limits_that_could_not_be_seen_are_told(judge):
