@@ -40,6 +40,7 @@ FUSED_ALL_REDUCE = (
 )
 
 
+@lru_cache(maxsize=1)
 def runners(scene: Scene) -> tuple[Standing, ...]:
     """Who runs the model: ranks, else the engine itself, else everybody but helpers and compilers."""
     there = [one for one in scene.standings if one.state not in "ZX"]
@@ -65,6 +66,7 @@ def frames_of(one: Standing) -> tuple[str, ...]:
     return one.words
 
 
+@lru_cache(maxsize=64)
 def in_place(scene: Scene, pattern: str) -> tuple[Standing, ...]:
     """Those who run the model and stand in a frame that matches, as "function (file:line)"."""
     return tuple(one for one in runners(scene) if _at(one, pattern) is not None)

@@ -3,6 +3,7 @@
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 
 from firstlight.core.graph import Edge, Node, WaitGraph
 from firstlight.core.vocabulary import Role
@@ -14,6 +15,8 @@ from firstlight.diagnose.scene import Scene
 
 NODES_MAX = 400
 EDGES_MAX = 2000
+FIRST_MAX = 200
+"""Nodes that are blamed, in a circle, or waited for: they come first, and leave room for those that wait."""
 _LABEL_MAX = 120
 _KERNEL_LOCKS = {"mutex", "gil"}
 
@@ -65,11 +68,10 @@ def circles(scene: Scene, kinds: Collection[str] = ()) -> tuple[tuple[Link, ...]
     )
 
 
-def waited_on(scene: Scene) -> dict[int, int]:
-    """For every process that somebody waits for, how many wait for it, through others too."""
+def waited_on(scene: Scene, pids: Iterable[int]) -> dict[int, int]:
+    """How many wait for each of these processes, through others too."""
     before = _before(links(scene))
-    ids = {one.pid: process(one.pid).id for one in scene.standings}
-    return {pid: len(_reach(id_, before)) for pid, id_ in ids.items() if id_ in before}
+    return {pid: len(_reach(process(pid).id, before)) for pid in pids}
 
 
 def waiters(scene: Scene, others: Collection[int]) -> set[int]:
@@ -77,23 +79,45 @@ def waiters(scene: Scene, others: Collection[int]) -> set[int]:
     found = links(scene)
     after = _after(found)
     pids = {end.id: end.pid for link in found for end in (link.source, link.target)}
-    reached = {one.pid: _reach(process(one.pid).id, after) for one in scene.standings if process(one.pid).id in after}
-    return {pid for pid, ids in reached.items() if any(pids[id_] in others and pids[id_] != pid for id_ in ids)}
+    return {one.pid for one in scene.standings if _waits_for_another(one.pid, after, pids, others)}
+
+
+def _waits_for_another(
+    pid: int, after: Mapping[str, list[str]], pids: Mapping[str, int], others: Collection[int]
+) -> bool:
+    seen = {process(pid).id}
+    waiting = list(seen)
+    while waiting:
+        for id_ in after.get(waiting.pop(), ()):
+            if pids[id_] in others and pids[id_] != pid:
+                return True
+            if id_ not in seen:
+                seen.add(id_)
+                waiting.append(id_)
+    return False
 
 
 def to_blame(scene: Scene, pids: Collection[int], accused: Collection[int]) -> set[str]:
     """The nodes that a finding about `pids` names as those that others wait for: the `accused`, or whom of these pids
     they wait for themselves, or a file, lock or device."""
-    found = links(scene)
+    ahead_of = _by_source(scene)
     blamed: set[str] = set()
     for pid in accused:
-        ahead = [link.target for link in found if link.source.id == process(pid).id and link.kind != "collective"]
+        ahead = [link.target for link in ahead_of.get(process(pid).id, ()) if link.kind != "collective"]
         ends = {end.id for end in ahead if end.pid != pid and (end.pid in pids or not end.pid)}
         around = {
             id_ for one in _circles(scene) if any(id_.partition("t")[0] == f"p{pid}" for id_ in one) for id_ in one
         }
         blamed |= around or ends or {process(pid).id}
     return blamed
+
+
+@lru_cache(maxsize=1)
+def _by_source(scene: Scene) -> dict[str, list[Link]]:
+    found: dict[str, list[Link]] = defaultdict(list)
+    for link in links(scene):
+        found[link.source.id].append(link)
+    return dict(found)
 
 
 @lru_cache(maxsize=1)
@@ -153,13 +177,13 @@ def _kept(
     for link in found:
         degree[link.source.id] += 1
         degree[link.target.id] += 1
-    telling = {id_: -1 for id_ in first if id_ in places}
+    telling = dict.fromkeys(islice((id_ for id_ in first if id_ in places), FIRST_MAX), -1)
     gone = {process(one.id.pid).id for one in scene.deaths}
     for id_, place in places.items():
         one = scene.standing(place.pid) if place.kind == "process" else None
         idle = one is not None and one.look.process.role in {Role.HELPER, Role.COMPILER}
         if degree[id_] or id_ in gone or not idle:
-            telling.setdefault(id_, 0 if id_ in gone else 1 if degree[id_] else 2)
+            telling.setdefault(id_, 0 if id_ in gone or place.kind != "process" else 1 if degree[id_] else 2)
     chosen = set(sorted(telling, key=lambda id_: (telling[id_], -degree[id_]))[:NODES_MAX])
     return dict.fromkeys(id_ for id_ in places if id_ in chosen)
 

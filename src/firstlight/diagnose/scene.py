@@ -5,7 +5,7 @@ from functools import cached_property
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
-from firstlight.core.look import Listener, Lock, Look
+from firstlight.core.look import Listener, Lock, Look, ProcessLook
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
 from firstlight.diagnose.compare import Difference
@@ -47,6 +47,12 @@ class Scene:
     @cached_property
     def _by_pid(self) -> dict[int, Standing]:
         return {one.pid: one for one in reversed(self.standings)}
+
+    @cached_property
+    def before(self) -> dict[ProcessId, ProcessLook]:
+        """The processes of the first look; none where there are not two."""
+        first = self.bundle.looks[0].processes if len(self.bundle.looks) > 1 else ()
+        return {one.process.id: one for one in reversed(first)}
 
     @cached_property
     def gone(self) -> frozenset[int]:

@@ -84,9 +84,10 @@ def standings(bundle: Bundle, changes: Difference | None) -> tuple[Standing, ...
     if look is None:
         return ()
     locks = look.locks if isinstance(look.locks, tuple) else ()
+    changed = {one.id.pid: one for one in reversed(changes.processes)} if changes else {}
     found = []
     for one in look.processes:
-        change = changes.of(one.process.id.pid) if changes else None
+        change = changed.get(one.process.id.pid)
         thread = telling_thread(one, change)
         wait = waits.wait_of(thread, one, locks) if thread else Wait(Kind.UNKNOWN, "")
         place = frames.place(thread.stack) if thread and not isinstance(thread.stack, Gap) else None

@@ -112,9 +112,10 @@ def _suspects(scene: Scene, findings: tuple[Finding, ...]) -> tuple[int, ...]:
     """Whoever a finding names first, then whoever nobody's waiting explains, workers before the rest."""
     alive = {one.pid for one in scene.standings}
     named = [finding.pids[0] for finding in findings if finding.pids and finding.pids[0] in alive]
-    waiting, waited_for = waiters(scene, alive), waited_on(scene)
-    sinks = [one for one in scene.standings if one.pid not in waiting]
-    order = sorted(sinks or scene.standings, key=lambda one: _suspicion(one, waited_for.get(one.pid, 0)))
+    waiting = waiters(scene, alive)
+    last = [one for one in scene.standings if one.pid not in waiting] or scene.standings
+    waited_for = waited_on(scene, (one.pid for one in last))
+    order = sorted(last, key=lambda one: _suspicion(one, waited_for[one.pid]))
     return tuple(dict.fromkeys([*named, *(one.pid for one in order)]))
 
 

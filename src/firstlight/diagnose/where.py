@@ -11,7 +11,6 @@ from firstlight.diagnose.clues import Sighting
 from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import processes
 
 QUOTED = 3
 """Frames that one line of evidence shows."""
@@ -93,6 +92,5 @@ def grown(scene: Scene, *purposes: str) -> Iterator[tuple[Folder, int]]:
 
 def before(scene: Scene, pid: int) -> ProcessLook | None:
     """The same process at the first look."""
-    looks = scene.bundle.looks
-    now = next((one.process.id for one in processes(scene) if one.process.id.pid == pid), None)
-    return next((one for one in looks[0].processes if one.process.id == now), None) if len(looks) > 1 else None
+    now = scene.standing(pid)
+    return scene.before.get(now.look.process.id) if now else None
