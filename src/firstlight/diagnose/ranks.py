@@ -17,6 +17,7 @@ _MEETING = re.compile(
 )
 _MEETING_PLACES = re.compile(
     r"/torch/distributed/|/(pynccl|parallel_state|shm_broadcast|custom_all_reduce|communication_op)\w*\.py$"
+    r"|/firstlight/embedded/worker/meeting\.py$"
 )
 
 
