@@ -165,6 +165,7 @@ def heartbeat(scene: Scene) -> dict[str, Any]:
     """What a stuck server does: a little CPU, a keep-alive, the same line with other numbers."""
     actor = scene.actors[10]
     actor.cpu_s += 0.03
+    actor.waits += 1
     actor.sockets += 60
     actor.read = int(actor.read) + 3 * KIB if not isinstance(actor.read, Gap) else actor.read
     text = f"[{scene.passed_s:02d}:07] Waiting for 1 core engine proc(s) ({scene.passed_s} s)"
@@ -446,6 +447,15 @@ def test_a_tenth_of_a_second_in_one_go_is_work_however_long_the_pauses() -> None
         actor = now.actors[10]
         actor.waits += 1
         actor.cpu_s += 0.12 if now.passed_s % 8 == 0 else 0.0
+
+    assert scene().play(120, burst) != Motion.STALLED
+
+
+def test_work_in_one_go_is_seen_across_a_sample() -> None:
+    def burst(now: Scene) -> None:
+        actor = now.actors[10]
+        actor.waits += 1 if now.passed_s % 8 == 1 else 0
+        actor.cpu_s += 0.045 if now.passed_s % 8 in {0, 1} else 0.0
 
     assert scene().play(120, burst) != Motion.STALLED
 

@@ -125,12 +125,12 @@ def faulted(before: Point, now: Point) -> float:
     return max(0.0, float(now.sample.major_faults - before.sample.major_faults))
 
 
-def between_waits(before: Point, now: Point) -> float | None:
-    """Seconds of CPU that the main thread used from one wait to the next, on average; None where it was not seen."""
+def between_waits(before: Point, now: Point) -> float:
+    """Seconds of CPU that the main thread used from one wait to the next, on average; 0 where it was not seen."""
     if before.main_thread is None or now.main_thread is None:
-        return None
+        return 0.0
     waits = now.main_thread.waits - before.main_thread.waits
-    return (now.main_thread.cpu_s - before.main_thread.cpu_s) / (1 + max(0, waits))
+    return max(0.0, now.main_thread.cpu_s - before.main_thread.cpu_s) / max(1, waits)
 
 
 def _logged(before: Point, now: Point) -> float:
@@ -272,13 +272,16 @@ class Track:
         return running[-1] if whole and often and not self._naps(window) else None
 
     def _naps(self, window: Sequence[Point]) -> bool:
-        used = between_waits(window[0], window[-1])
-        return used is not None and used < self._floors.nap_s
+        return 0 < between_waits(window[0], window[-1]) < self._floors.nap_s
 
     def _last_stretch(self, window: Sequence[Point]) -> float | None:
-        """When the main thread last computed for long without waiting."""
-        used = ((b.at, between_waits(a, b)) for a, b in pairwise(window))
-        return max((at for at, cpu_s in used if cpu_s is not None and cpu_s >= self._floors.stretch_s), default=None)
+        """When the main thread last computed for long without waiting; a sample may have come in between."""
+        found = None
+        for before, last, now in zip([window[0], *window], window, window[1:], strict=False):
+            lately = between_waits(last, now)
+            if lately > 0 and max(lately, between_waits(before, now)) >= self._floors.stretch_s:
+                found = now.at
+        return found
 
 
 class GpuTrack:
