@@ -64,9 +64,11 @@ class Standing:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """The native frames of the thread, then the Python ones, each innermost first, in words."""
+        """The native frames of the thread, then the Python ones, each innermost first, in words; those without a name
+        say nothing."""
         stacks = (self.thread.native, self.thread.stack) if self.thread else ()
-        return tuple(frames.words_of(frame) for stack in stacks if not isinstance(stack, Gap) for frame in stack)
+        told = (frames.words_of(frame) for stack in stacks if not isinstance(stack, Gap) for frame in stack)
+        return tuple(words for words in told if words)
 
 
 def last_look(bundle: Bundle) -> Look | None:
