@@ -80,14 +80,18 @@ def config_options(path: str, names: Mapping[str, Sequence[str]]) -> Options:
     Empty if it is not a regular file (opening a FIFO would wait for its writer) or cannot be read; nested parts are
     passed over.
     """
+    return read_options(_yaml_arguments(config_text(path)), names)
+
+
+def config_text(path: str) -> str:
+    """The beginning of such a file; empty if it cannot be read."""
     try:
         if not Path(path).is_file():
-            return {}
+            return ""
         with Path(path).open("rb") as file:
-            text = file.read(CONFIG_BYTES_MAX).decode(errors="replace")
+            return file.read(CONFIG_BYTES_MAX).decode(errors="replace")
     except (OSError, ValueError):
-        return {}
-    return read_options(_yaml_arguments(text), names)
+        return ""
 
 
 def _yaml_arguments(text: str) -> list[str]:

@@ -24,27 +24,35 @@ class Outcome(StrEnum):
 
 
 class Level(Record):
-    """One value of a switch. `words` are its words on the command line, or the value of its variable; none if that is
-    how it is off. `label` is how people call it: "--tp 4", "without --enforce-eager"."""
+    """One value of a switch: its `words` on the command line, and its `variables` (`NAME=value`) in the environment;
+    none if that is how it is off. Both may hold secrets. `label` is how people call it, and holds none: "--tp 4",
+    "without --enforce-eager"."""
 
     label: str
     words: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
 
 
 class Switch(Record):
-    """An option, a variable of the environment, or a group of options that only make sense together.
+    """An option, a variable of the environment, a group of them that only make sense together, or a feature that the
+    server has without being asked: `kind` is "option", "variable", "group" or "feature".
 
     `levels` go from the value that was given (first) over weaker ones to off (last). `needs` names switches without
-    which it means nothing. `effects`: what flipping it off changes besides ("numerics", "capacity", "evidence").
-    `prior` is how often the table's author would suspect it, 0 to 9. `fixed` says why it cannot be flipped.
+    which it means nothing: where one of them is off, it is off as well. `conflicts` names those that it is known not
+    to go well with, which makes all of them suspects. `effects`: what flipping it off changes besides ("numerics",
+    "capacity", "features", "evidence"). `prior` is how often the table's author would suspect it, 0 to 9; `suspects`
+    are the ids of causes, and `phases` the phases, that do. `fixed` says why it cannot be flipped.
     """
 
     name: str
     kind: str
     levels: tuple[Level, ...]
     needs: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     prior: int = 1
+    suspects: tuple[str, ...] = ()
+    phases: tuple[str, ...] = ()
     fixed: str = ""
 
     @property
@@ -83,3 +91,15 @@ class Space(Record):
             if not lost:
                 return frozenset(kept)
             kept -= lost
+
+    def closure(self, setting: Iterable[str]) -> Setting:
+        """A setting with all that its switches need, as far as that can be flipped."""
+        names = set(self.names)
+        found: set[str] = set()
+        todo = list(setting)
+        while todo:
+            name = todo.pop()
+            if name not in found and name in names:
+                found.add(name)
+                todo += self.switch(name).needs
+        return frozenset(found)
