@@ -105,11 +105,17 @@ def shown(frame: Frame) -> str:
     return f"{frame.function} ({basename(frame)}:{frame.line})"
 
 
+_C_LIBRARY = re.compile(r"(libc|libpthread|ld-linux\S*)[.-]")
+
+
 def words_of(frame: Frame | NativeFrame) -> str:
-    """A frame as "function (file:line)" or "function (library)"."""
-    if isinstance(frame, NativeFrame):
-        return f"{frame.function or '??'} ({frame.library})" if frame.library else frame.function
-    return shown(frame)
+    """A frame as "function (file:line)" or "function (library)"; empty for one that says nothing: a function without
+    a name, of no library that is known or of the C library, through which every wait goes."""
+    if not isinstance(frame, NativeFrame):
+        return shown(frame)
+    if not frame.function and (not frame.library or _C_LIBRARY.match(frame.library)):
+        return ""
+    return f"{frame.function or '??'} ({frame.library})" if frame.library else frame.function
 
 
 def gathering(stack: tuple[Frame, ...]) -> tuple[tuple[str, str, int], ...]:

@@ -81,7 +81,7 @@ def stands_in(scene: Scene, pattern: str, *, native: bool = False, waiting: bool
             yield there
         elif not (waiting and there.thread.state == "R"):
             pid = there.look.process.id.pid
-            shown = " < ".join(words_of(frame) for frame in there.stack[max(0, there.depth - 1) : there.depth + 3])
+            shown = " < ".join(filter(None, map(words_of, there.stack[max(0, there.depth - 1) : there.depth + 3])))
             yield Sighting(shortened(f"{scene.name(pid)}: {shown}"), (pid,))
 
 

@@ -88,7 +88,8 @@ def _native(thread: ThreadLook) -> Iterator[Frame]:
     for frame in thread.native[:NATIVE_MAX]:
         if _INTERPRETER.match(frame.function):
             return
-        yield Frame(function=frame.function or "??", file=frame.library, line=0)
+        if frames.words_of(frame):
+            yield Frame(function=frame.function or "??", file=frame.library, line=0)
 
 
 def _add(root: _Branch, stack: tuple[Frame, ...], numbers: list[int]) -> None:

@@ -49,7 +49,7 @@ def shown(scene: Scene, there: At) -> Sighting:
     inner = [there.stack[0]] if there.depth else []
     stack = [*inner, *there.stack[there.depth : there.depth + QUOTED]]
     return Sighting(
-        shortened(f"{scene.name(there.pid)}: {' < '.join(words_of(frame) for frame in stack)}"), (there.pid,)
+        shortened(f"{scene.name(there.pid)}: {' < '.join(filter(None, map(words_of, stack)))}"), (there.pid,)
     )
 
 
