@@ -86,20 +86,19 @@ class Space(Record):
         taken to be there."""
         kept = set(setting)
         there = {one.name for one in self.switches if one.fixed}
-        while True:
-            lost = {name for name in kept if set(self.switch(name).needs) - kept - there}
-            if not lost:
-                return frozenset(kept)
+        needs = {one.name: set(one.needs) - there for one in self.switches if one.name in kept and one.needs}
+        while lost := {name for name, needed in needs.items() if name in kept and needed - kept}:
             kept -= lost
+        return frozenset(kept)
 
     def closure(self, setting: Iterable[str]) -> Setting:
         """A setting with all that its switches need, as far as that can be flipped."""
-        names = set(self.names)
+        needs = {one.name: one.needs for one in self.switches if not one.fixed}
         found: set[str] = set()
         todo = list(setting)
         while todo:
             name = todo.pop()
-            if name not in found and name in names:
+            if name in needs and name not in found:
                 found.add(name)
-                todo += self.switch(name).needs
+                todo += needs[name]
         return frozenset(found)

@@ -14,7 +14,6 @@ A setting that contains one that stalled is taken to be guilty, too. If it comes
 now and then; settings must then come up several times to be believed, and what was believed too early is asked again.
 """
 
-from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from enum import StrEnum
 from typing import TypeAlias
@@ -92,6 +91,7 @@ class _Searcher:
         self._order = order
         self._suspects = suspects
         self._told: dict[Setting, list[Outcome]] = {}
+        self._rate = Rate()
         self._doubts: dict[str, None] = {}
 
     def run(self) -> Search:
@@ -114,7 +114,7 @@ class _Searcher:
             end=End.FOUND if bottom is Belief.COMES_UP else End.NO_BASELINE,
             culprits=culprits,
             minimal=minimal and bottom is Belief.COMES_UP,
-            cure=cure,
+            cure=self._all_that_goes(full, cure),
             harmless=tuple(name for name in self._order if name not in culprits),
             untried=tuple(one.name for one in self._space.switches if one.name not in self._order),
             doubts=(*self._doubts, *self._contradictions()),
@@ -123,22 +123,15 @@ class _Searcher:
 
     # What is believed
 
-    @property
-    def _rate(self) -> Rate:
-        """How often settings stall of which one part, or all, has been seen to."""
-        stalled = [setting for setting, told in self._told.items() if Outcome.SAME in told]
-        guilty = (told for setting, told in self._told.items() if any(part <= setting for part in stalled))
-        return rate_of(one for told in guilty for one in told)
-
     def _belief(self, setting: Setting, sure: int = 1) -> Belief | None:
         """What the trials of a setting come to; None if they do not suffice. To be `sure` twice it must have come up
         twice as often."""
-        told = Counter(self._told.get(setting, ()))
-        if told[Outcome.SAME]:
+        told = self._told.get(setting, [])
+        if Outcome.SAME in told:
             return Belief.STALLS
-        if told[Outcome.OTHER] or told[Outcome.NOT_STARTED]:
+        if Outcome.OTHER in told or Outcome.NOT_STARTED in told:
             return Belief.UNRESOLVED
-        return Belief.COMES_UP if told[Outcome.UP] >= sure * self._rate.needed else None
+        return Belief.COMES_UP if len(told) >= sure * self._rate.needed else None
 
     def _decide(self, setting: Iterable[str], why: str, sure: int = 1) -> _Asking:
         wanted = self._space.sensible(setting)
@@ -149,6 +142,13 @@ class _Searcher:
     def _ask(self, setting: Setting, why: str) -> Generator[Ask, Outcome, None]:
         outcome = yield Ask(setting=setting, why=why)
         self._told.setdefault(setting, []).append(outcome)
+        self._rate = self._rate_so_far()
+
+    def _rate_so_far(self) -> Rate:
+        """How often settings stall of which one part, or all, has been seen to."""
+        stalled = [setting for setting, told in self._told.items() if Outcome.SAME in told]
+        guilty = (told for setting, told in self._told.items() if any(part <= setting for part in stalled))
+        return rate_of(one for told in guilty for one in told)
 
     def _prove_the_stall(self, full: Setting) -> _Asking:
         """A stall that shows only now and then may need several tries."""
@@ -173,7 +173,9 @@ class _Searcher:
                 if alone is Belief.STALLS:
                     break
             length = yield from self._shortest_beginning(rest, kept)
-            kept, rest = (rest[length - 1], *kept), rest[: length - 1]
+            needed = self._space.closure((rest[length - 1], *kept))
+            kept = tuple(name for name in order if name in needed)
+            rest = tuple(name for name in rest[: length - 1] if name not in needed)
         return kept
 
     def _shortest_beginning(self, rest: tuple[str, ...], kept: tuple[str, ...]) -> Generator[Ask, Outcome, int]:
@@ -206,7 +208,8 @@ class _Searcher:
         minimal = True
         sure = 2 if len(culprits) > 1 else 1
         for name in culprits:
-            fewer = tuple(one for one in culprits if one != name)
+            left = self._space.sensible(one for one in culprits if one != name)
+            fewer = tuple(one for one in culprits if one in left)
             belief = yield from self._decide(fewer, f"{_named(culprits)} without {name}", sure)
             if belief is Belief.STALLS:
                 return (yield from self._proved_minimal(fewer))
@@ -236,7 +239,7 @@ class _Searcher:
 
     def _one_that_helps(self, given: Setting, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, str]:
         """The culprit whose switching off costs least and brings it up; the cheapest one if none does by itself."""
-        cheapest = sorted(culprits, key=self._cost)
+        cheapest = sorted(culprits, key=lambda name: self._cost(given, name))
         for name in cheapest:
             belief = yield from self._decide(given - {name}, f"the command as given without {name}")
             if belief is Belief.COMES_UP:
@@ -253,9 +256,15 @@ class _Searcher:
                 return (yield from self._no_more_than_needed(full, fewer))
         return off
 
-    def _cost(self, name: str) -> tuple[int, int]:
-        """Small for a switch that can be off without changing what is served."""
-        return len(self._space.switch(name).effects), self._order.index(name)
+    def _cost(self, given: Setting, name: str) -> tuple[int, int, int]:
+        """Small for a switch that can be off without changing what is served, and without others."""
+        off = self._all_that_goes(given, (name,))
+        return sum(len(self._space.switch(one).effects) for one in off), len(off), self._order.index(name)
+
+    def _all_that_goes(self, given: Setting, off: Iterable[str]) -> tuple[str, ...]:
+        """With switches that are off, those that need them."""
+        gone = given - self._space.sensible(given - frozenset(off))
+        return tuple(name for name in self._order if name in gone)
 
     def _contradictions(self) -> list[str]:
         """Settings that came up although a part of them stalls: more of the same would have to stall as well."""
