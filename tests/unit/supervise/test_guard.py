@@ -366,7 +366,7 @@ def test_the_server_is_born_as_if_from_a_shell(start, eventually):
 
 
 def test_the_guard_imports_nothing_but_the_standard_library():
-    root = Path(procfs.__file__).parents[1]
+    root = Path(procfs.__file__).parents[2]
     source = (
         f"import sys; sys.path.append({str(root)!r}); import firstlight.supervise.launch.guard; print(*sys.modules)"
     )
