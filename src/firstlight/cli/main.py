@@ -24,6 +24,7 @@ Examples:
   firstlight attach 4711                             watch a server that is already running
   firstlight look 4711 && firstlight why look-4711.json
                                                      who waits for whom in it, and why
+  firstlight isolate -- vllm serve MODEL -tp 8       which option is to blame for a stall
   firstlight report last --format markdown           the last verdict, ready to paste into an issue
 
 \b
@@ -53,6 +54,7 @@ COMMANDS = {
     "look": Lazy("firstlight.cli.look:command", "Collect the evidence about a running server now, into one file."),
     "why": Lazy("firstlight.cli.why:command", "Say who waits for whom and why, from a bundle or a run."),
     "check": Lazy("firstlight.cli.check:command", "Say what can be known to be wrong before a server is started."),
+    "isolate": Lazy("firstlight.cli.isolate:command", "Find the option that is to blame, in few launches."),
     "serve": Lazy("firstlight.cli.serve:command", "Run the embedded engine alone."),
     "runs": Lazy("firstlight.cli.runs:command", "List past and present runs."),
     "report": Lazy("firstlight.cli.report:command", "Show the report of a run: terminal, Markdown, HTML or JSON."),

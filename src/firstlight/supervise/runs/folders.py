@@ -11,6 +11,7 @@
           exits.jsonl       how each process of the server ended
           bundle-1.json     evidence, one file a look
           report.json       the verdict
+      isolations/           many attempts at one command, one folder each (firstlight.isolate.notebook)
 
 Folders are 0700 and files 0600, since a server's log may hold anything. Where HOME cannot be written (read-only,
 full, hanging), the run goes to a private folder below the temporary directory, then below /dev/shm, and the change of
@@ -40,6 +41,7 @@ from firstlight.core.vocabulary import GapReason
 from firstlight.errors import RunNotFound
 from firstlight.supervise.runs.files import replace_file, write_file
 
+RUNS = "runs"
 RUNS_KEPT = 50
 BYTES_KEPT = 2 * 1024**3
 UNTOUCHED_S = 3600.0
@@ -138,7 +140,7 @@ def home() -> Path:
     return Path(os.path.expanduser("~") or "/") / ".local/state/firstlight"  # noqa: PTH111 - never raises
 
 
-def new_run(clock: Clock, engine: str = "server") -> RunFolder:
+def new_run(clock: Clock, engine: str = "server", among: str = RUNS) -> RunFolder:
     """Make a folder for a run that begins now, in the first place that can really be written; never raises.
 
     The three hex digits at the end of its name are the fraction of the second, so that names sort by time.
@@ -148,7 +150,7 @@ def new_run(clock: Clock, engine: str = "server") -> RunFolder:
     stem = f"{now:%Y-%m-%d-%H%M%S}-{kind}-"
     fraction = now.microsecond * FRACTIONS // 1_000_000
     gaps: list[Gap] = []
-    for place in _places():
+    for place in _places(among):
         made = _make_within_deadline(place, stem, fraction)
         if isinstance(made, Path):
             _prune_aside(place, clock)
@@ -158,9 +160,9 @@ def new_run(clock: Clock, engine: str = "server") -> RunFolder:
     return RunFolder(run, Path("/nonexistent/firstlight") / run, tuple(gaps))
 
 
-def list_runs() -> tuple[RunFolder, ...]:
+def list_runs(among: str = RUNS) -> tuple[RunFolder, ...]:
     """Every run that can be found, the newest first."""
-    found = {run.id: run for place in reversed(_places()) for run in _runs_in(place)}
+    found = {run.id: run for place in reversed(_places(among)) for run in _runs_in(place)}
     return tuple(found[id_] for id_ in sorted(found, reverse=True))
 
 
@@ -220,13 +222,13 @@ def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _places() -> tuple[_Place, ...]:
+def _places(among: str) -> tuple[_Place, ...]:
     """The folders that may hold runs, in order of preference. Runs of another home are none of this one's."""
     temporary = Path(os.environ.get("TMPDIR") or "/tmp").absolute()
     ours = f"firstlight-{os.getuid()}-{zlib.crc32(os.fsencode(home())):08x}"
     shared = (temporary / ours, Path("/tmp") / ours, Path("/dev/shm") / ours)
-    fallbacks = (_Place(place / "runs", shared=True) for place in dict.fromkeys(shared))
-    return (_Place(home() / "runs", shared=False), *fallbacks)
+    fallbacks = (_Place(place / among, shared=True) for place in dict.fromkeys(shared))
+    return (_Place(home() / among, shared=False), *fallbacks)
 
 
 def _make_within_deadline(place: _Place, stem: str, fraction: int) -> Path | str:

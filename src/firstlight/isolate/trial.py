@@ -1,0 +1,122 @@
+"""One trial: a setting launched and watched, cut short as soon as it is known what it comes to.
+
+It is an attempt like any other, with a run of its own that `firstlight report` shows. A stall ends it when its
+signature is the known one, a server that comes up when its first token is verified.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from firstlight.attempt import Interrupts, Observer, OnStall, Options, Scene, Stay, start
+from firstlight.clock import Clock
+from firstlight.core.events import Event, ProcessAppeared, Started, Stopped
+from firstlight.core.graph import Signature
+from firstlight.core.process import ProcessId
+from firstlight.core.record import Record
+from firstlight.core.report import Report
+from firstlight.core.server import ServerCommand
+from firstlight.core.view import LiveView
+from firstlight.core.vocabulary import Outcome as End
+from firstlight.core.vocabulary import Phase
+from firstlight.isolate.problem import Outcome
+
+GRACE_S = 5.0
+EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG})
+REFUSED_WITHIN_S = 60.0
+"""Engines import for half a minute before they look at their options."""
+USAGE_CODE = 2
+_USAGE = re.compile(
+    r"\berror: (?:unrecognized arguments|argument |the following arguments are required|invalid choice)"
+)
+
+
+class Trial(Record, tag_field="type", tag="trial"):
+    """What became of one launch. `setting` are the switches that were left on, `levels` those that were weakened and
+    how far, `scene` the names of what made it smaller. `caches`: "cold" if they were its own and empty, else "warm".
+    `what` says in one sentence how it ended, `report` is the file that tells all. `late` if it ran into its deadline.
+    """
+
+    number: int
+    setting: tuple[str, ...]
+    why: str
+    outcome: Outcome
+    what: str
+    seconds: float
+    run: str
+    report: str
+    levels: tuple[tuple[str, int], ...] = ()
+    scene: tuple[str, ...] = ()
+    signature: Signature | None = None
+    caches: str = "warm"
+    late: bool = False
+
+
+@dataclass
+class Launched:
+    """What an attempt told while it was followed; the observer of a trial, which hands everything on to `shown`."""
+
+    shown: Observer
+    folder: str = ""
+    processes: dict[ProcessId, str] = field(default_factory=dict)
+    left: tuple[str, ...] = ()
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self.folder = event.folder
+        elif isinstance(event, ProcessAppeared):
+            self.processes[event.process.id] = event.process.name
+        elif isinstance(event, Stopped):
+            self.left = event.left
+        self.shown.event(event)
+
+    def tick(self, view: LiveView) -> None:
+        self.shown.tick(view)
+
+
+def launch(
+    command: ServerCommand,
+    environ: Mapping[str, str],
+    *,
+    known: Signature | None,
+    deadline_s: float,
+    shown: Observer,
+    clock: Clock,
+    interrupts: Interrupts,
+) -> tuple[Report, Launched]:
+    """Launch a command and follow it to its end. `known` is the stall that it is expected to show."""
+    options = Options(
+        stay=Stay.ONCE,
+        on_stall=OnStall.STOP,
+        deadline_s=deadline_s,
+        max_tokens=1,
+        canary_s=0.0,
+        grace_s=GRACE_S,
+        known_stall=known,
+    )
+    launched = Launched(shown)
+    report = start(command, Scene(options, launched, clock, interrupts), environ)
+    return report, launched
+
+
+def outcome_of(report: Report, known: Signature | None) -> Outcome:
+    """What a report says of the question. Without a `known` stall, the first that shows is the one in question."""
+    if report.outcome is End.SERVING:
+        return Outcome.UP
+    if report.outcome is End.STALLED:
+        found = report.signature
+        same = found is not None and (known is None or found.digest == known.digest)
+        return Outcome.SAME if same else Outcome.OTHER
+    if report.outcome is End.NOT_STARTED or _refused_its_options(report):
+        return Outcome.NOT_STARTED
+    return Outcome.OTHER
+
+
+def _refused_its_options(report: Report) -> bool:
+    """Whether the server ended at once because its command line made no sense to it."""
+    if report.outcome is not End.EXITED or report.phase not in EARLY:
+        return False
+    if report.ended - report.started > REFUSED_WITHIN_S:
+        return False
+    codes = {exit_.code for exit_ in report.exits if exit_.id.pid == report.server}
+    return USAGE_CODE in codes or any(_USAGE.search(line.text) for line in report.log_tail)
