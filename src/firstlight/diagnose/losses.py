@@ -101,10 +101,12 @@ def _is_copy(gone: Exit, ended: Sequence[Exit], alive: Sequence[Process]) -> boo
     """Whether it was forked from one of its own name and never took another: a helper of that one, not the one."""
     outlived = [other for other in ended if other.at > gone.at]
     others: list[Process | Exit] = [*alive, *outlived]
-    return any(
-        one.id.started < gone.id.started and (one.name, one.label, one.rank) == (gone.name, gone.label, gone.rank)
-        for one in others
-    )
+    return any(one.id.started < gone.id.started and _called(one) == _called(gone) for one in others)
+
+
+def _called(one: Process | Exit) -> tuple[str, int]:
+    """What an engine calls a process, if anything; it has another name before and after it has given itself a title."""
+    return one.label or one.name, one.rank
 
 
 def _failed(gone: Exit) -> bool:

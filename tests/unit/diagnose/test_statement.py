@@ -158,6 +158,13 @@ def test_small_programs_that_come_and_go_are_no_death(harmless) -> None:  # type
     assert "sleeps" in statement.headline
 
 
+def test_what_a_rank_forked_for_a_moment_is_no_dead_rank() -> None:
+    """It ends before it has taken a name of its own, and may be known by another than the rank's title."""
+    alive = process(200, thread(200, LOADS), name="worker rank=2", label="worker rank=2", role=Role.WORKER, rank=2)
+    forked = ended(201, "fl-worker-2", code=0, started=999, label="worker rank=2", role=Role.WORKER, rank=2)
+    assert state(twice(alive, exits=(forked,))).findings == ()
+
+
 def test_a_numbered_worker_that_ended_while_its_likes_live_is_a_dead_rank() -> None:
     alive = process(200, thread(200, LOADS), name="worker_TP0")
     statement = state(twice(alive, exits=(ended(201, "worker_TP1", code=1),)))

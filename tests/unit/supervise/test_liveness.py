@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from firstlight.core.gap import Gap
@@ -296,6 +297,13 @@ def test_a_script_that_failed_at_once_is_no_lost_rank() -> None:
     script = Actor(99, "git")
     compiling = scene(looks=spinning)
     assert compiling.play(200, lambda now: spin(now) | {"gone": (script.exit,)}) == Motion.SLOW
+
+
+def test_what_a_rank_forked_for_a_moment_is_no_lost_rank() -> None:
+    rank, forked = Actor(10, "TP0", Role.WORKER, 0), Actor(99, "TP0", Role.WORKER, 0)
+    done = msgspec.structs.replace(forked.exit, code=0)
+    compiling = scene(rank, looks=spinning)
+    assert compiling.play(200, lambda now: spin(now) | {"gone": (done,)}) == Motion.SLOW
 
 
 # Healthy starts

@@ -1,7 +1,8 @@
 """Which of the processes that are gone the server will miss. Pure.
 
-Compilers and helpers come and go, and who ends with code 0 has done its work, unless it is a rank. A *peer* is missed
-for certain: a rank, a process with the name of one that lives on (numbers aside), or one that crashed or was killed.
+Compilers and helpers come and go, and who ends with code 0 has done its work, unless it is a rank; what a rank forked
+for a moment is called like it, and is none. A *peer* is missed for certain: a rank, a process with the name of one
+that lives on (numbers aside), or one that crashed or was killed.
 Anything else that failed may have been a helper; one that failed young was a script (`git rev-parse` outside a
 repository, `nvidia-smi` without a GPU) and does not count at all.
 """
@@ -37,14 +38,15 @@ class Losses:
 
     def see(self, alive: Iterable[ProcessMotion], exits: Sequence[Exit], now: float) -> None:
         """Take in who lives at `now`, and every exit so far but the root's."""
-        names = set()
-        for process in alive:
-            names.add(_numberless(process.name))
+        living = tuple(alive)
+        names = {_numberless(process.name) for process in living}
+        for process in living:
             self._met_at.setdefault(process.id, now)
         for exit_ in exits:
             if exit_.id not in self._judged and _may_be_missed(exit_):  # how it ended may be known only later
                 self._judged.add(exit_.id)
-                self._judge(exit_, names, now)
+                if not _was_forked(exit_, living):
+                    self._judge(exit_, names, now)
         while len(self._met_at) > MET_MAX:
             del self._met_at[next(iter(self._met_at))]
 
@@ -63,6 +65,14 @@ def _may_be_missed(exit_: Exit) -> bool:
         return True
     failed = exit_.signal is not None or (isinstance(exit_.code, int) and exit_.code != 0)
     return failed and exit_.role not in {Role.COMPILER, Role.HELPER}
+
+
+def _was_forked(exit_: Exit, living: Iterable[ProcessMotion]) -> bool:
+    """Whether it did its work for one that was there before, has its name and lives on."""
+    called = (exit_.label or exit_.name, exit_.rank)
+    return exit_.code == 0 and any(
+        (process.name, process.rank) == called and process.id.started < exit_.id.started for process in living
+    )
 
 
 def _is_rank(exit_: Exit) -> bool:
