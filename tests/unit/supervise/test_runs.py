@@ -22,7 +22,7 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRSTLIGHT_HOME", str(tmp_path / "home"))
     fallback = tmp_path / "tmp" / f"firstlight-{os.getuid()}" / "runs"
     fallback.parent.parent.mkdir()
-    places = lambda: (runs._Place(home() / "runs", False), runs._Place(fallback, True))  # noqa: E731
+    places = lambda among: (runs._Place(home() / "runs", False), runs._Place(fallback, True))  # noqa: E731
     monkeypatch.setattr(runs, "_places", places)
 
 
