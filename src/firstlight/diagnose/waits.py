@@ -165,5 +165,6 @@ def polls_lock_file(thread: ThreadLook) -> bool:
     if _kind(thread)[0] is not Kind.SLEEPS and not _SLEEPING_LINE.search(thread.stack[0].code):
         return False
     return any(
-        _LOCK_WORDS.search(f"{frame.function} {frames.basename(frame)} {frame.code}") for frame in thread.stack[:3]
+        _LOCK_WORDS.search(f"{frame.function} {'/'.join(frame.file.split('/')[-2:])} {frame.code}")
+        for frame in thread.stack[:3]
     )

@@ -27,6 +27,7 @@ _AMD = r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal err
 _DRIVER = re.compile(
     r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
 )
+_WAITS = re.compile(r"spin|wait|poll_for|sync")
 _PINS = re.compile(r"pin_user_pages|os_lock_user_pages|get_user_pages|hmm_range")
 
 
@@ -105,6 +106,18 @@ def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
             )
 
 
+def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A thread runs in the driver, in the kernel, and waits there for the GPU: at both looks, in the same place."""
+    for one, thread in threads(scene):
+        pid = one.process.id.pid
+        if thread.state != "R" or not _in_driver(thread) or not _WAITS.search(_kernel(thread)[0]):
+            continue
+        then = _then(scene, pid, thread)
+        if then is not None and then.state == "R" and _kernel(then) == _kernel(thread):
+            told = " < ".join(_kernel(thread)[:3])
+            yield Sighting(shortened(f"{scene.name(pid)} runs in the kernel: {told}"), (pid,), "the driver")
+
+
 def _in_driver(thread: ThreadLook) -> bool:
     within = " ".join(_kernel(thread)[:6])
     return bool(_DRIVER.search(within)) and not _PINS.search(within)
@@ -119,12 +132,17 @@ def _kernel(thread: ThreadLook) -> tuple[str, ...]:
 
 def _stayed(scene: Scene, pid: int, thread: ThreadLook) -> bool:
     """Whether the thread was in the driver at the first look, too, and its process did nothing else since."""
-    looks = scene.bundle.looks
-    before = [one for each in looks[0].processes if each.process.id.pid == pid for one in each.threads]
-    then = next((one for one in before if one.tid == thread.tid), None)
+    then = _then(scene, pid, thread)
     standing = scene.standing(pid)
     moves = standing is not None and standing.moves
-    return not moves and len(looks) > 1 and then is not None and then.state == thread.state and _in_driver(then)
+    return not moves and then is not None and then.state == thread.state and _in_driver(then)
+
+
+def _then(scene: Scene, pid: int, thread: ThreadLook) -> ThreadLook | None:
+    """The same thread at the first look; None where there are not two."""
+    looks = scene.bundle.looks
+    before = [one for each in looks[:-1][:1] for one in each.processes if one.process.id.pid == pid]
+    return next((one for each in before for one in each.threads if one.tid == thread.tid), None)
 
 
 def _silent(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -164,6 +182,7 @@ CAUSE = Cause(
         supports("Does it tell of one on a GPU that may be somebody else's, or that a GPU may survive?", _others),
         supports("Did the driver not answer, with a process stuck in it?", _silent),
         supports("Is a thread in the driver and cannot be interrupted, at both looks?", _stuck),
+        supports("Does a thread spin in the driver's kernel module, at both looks in the same place?", _spins),
         foresees("Has a GPU a fault, uncorrected errors or a repair outstanding?", _broken_memory),
     ),
     advice=Advice(

@@ -11,6 +11,7 @@ from firstlight.core.words import exit_words
 from firstlight.core.words import seconds as length
 from firstlight.diagnose import where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.losses import TOGETHER_S
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -110,6 +111,16 @@ def _given_up(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both((*_was_moving(scene), *where.moving(scene)), told) if told else ()
 
 
+def _gave_up_and_killed(scene: Scene) -> Iterator[Sighting | Gap]:
+    """One process says that it lost patience with another, and one was ended by a signal at that moment."""
+    told = [line for line in lines(scene.bundle) if re.search(_GIVES_UP, line.message, re.IGNORECASE)]
+    for gone in scene.ended if told else ():
+        near = next((line for line in told if abs(gone.at - line.at) <= TOGETHER_S), None)
+        if near and not gone.oom and (gone.signal == Signals.SIGKILL or _was_told(gone)):
+            yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
+            yield Sighting(shortened(f"log: {near.message}"))
+
+
 def _oom(scene: Scene) -> Iterator[Sighting]:
     """Memory ran out."""
     yield from (one for one in kernel_said(scene, _OOM) if isinstance(one, Sighting))
@@ -127,6 +138,7 @@ CAUSE = Cause(
         decides("Was it killed while it moved, and not for memory?", _killed_without_oom),
         supports("Was it killed while it moved?", _killed),
         supports("Does the log say that somebody gave up while it moved?", _given_up),
+        supports("Was one ended by a signal when another said that it gave up?", _gave_up_and_killed),
         rules_out("Did memory run out?", _oom),
     ),
     advice=Advice(

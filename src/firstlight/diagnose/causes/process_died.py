@@ -2,9 +2,15 @@
 
 from collections.abc import Iterator
 
-from firstlight.diagnose import deaths
-from firstlight.diagnose.clues import Cause, Nature, Sighting, decides
+from firstlight.core.vocabulary import Role
+from firstlight.diagnose import deaths, quotes
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.standing import Standing
+
+_FOR_CHILDREN = ("multiprocessing/connection.py", "multiprocessing/popen_fork.py", "/subprocess.py")
+_MINOR = frozenset({Role.HELPER, Role.COMPILER})
 
 
 def _missed(scene: Scene) -> Iterator[Sighting]:
@@ -13,11 +19,53 @@ def _missed(scene: Scene) -> Iterator[Sighting]:
         yield from deaths.the_end(scene)
 
 
+def _all_children(scene: Scene) -> Iterator[Sighting]:
+    """A process waits for its children, of whom only helpers live: the others, whatever they were, have ended and
+    nobody has asked for their status."""
+    if scene.missed:
+        return
+    for parent in scene.standings:
+        children = [one for one in scene.standings if _is_child(one, parent)]
+        ended = [one for one in children if one.state == "Z"]
+        if ended and len(ended) == len(children) and _waits_for_children(parent):
+            yield Sighting(quotes.stack(parent), (parent.pid, ended[0].pid))
+            names = (scene.name(one.pid) for one in ended[:4])
+            yield Sighting(shortened(f"its children have ended and are left as zombies: {', '.join(names)}"))
+
+
+def _is_child(one: Standing, parent: Standing) -> bool:
+    return one.look.process.ppid == parent.pid and one.look.process.role not in _MINOR
+
+
+def _waits_for_children(one: Standing) -> bool:
+    return any(frame.file.endswith(_FOR_CHILDREN) for frame in one.stack)
+
+
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    if scene.missed:
+        return deaths.title(scene, seen)
+    parent = scene.name(seen[0].pids[0])
+    return shortened(f"every process that {parent} started has ended, and it waits for them")
+
+
+def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
+    if scene.missed:
+        return deaths.advice(scene, seen)
+    return Advice(
+        steps=(
+            "Run the command of a child by itself: one that ends before its program begins says nothing in the log.",
+        )
+    )
+
+
 CAUSE = Cause(
     id="process_died",
     nature=Nature.DEATH,
-    title=deaths.title,
-    clues=(decides("Did a process end without which the server cannot be?", _missed),),
-    advice=deaths.advice,
+    title=_title,
+    clues=(
+        decides("Did a process end without which the server cannot be?", _missed),
+        supports("Has every child that a process waits for ended?", _all_children),
+    ),
+    advice=_advice,
     traps=("What other processes print afterwards, a lost connection or a timeout, follows from the first end.",),
 )

@@ -16,6 +16,7 @@ _ASKS_AGAIN = (
 )
 _WAITS = (
     r"(_?wait_until_pg_\w+|initialize_ray_cluster|_verify_bundles|placement_group\w*|wait_placement_group_ready) "
+    r"|^(wait|ready|_call_placement_group_ready|\w*\.wait) \S*ray/util/placement_group\.py"
 )
 
 

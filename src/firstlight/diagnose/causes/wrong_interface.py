@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.host import Interface
+from firstlight.core.vocabulary import Role
 from firstlight.diagnose import network, where
 from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
@@ -28,6 +29,7 @@ _COMPLAINS = (
 _NOT_FOUND = (
     r"unable to find address|no (socket )?interface found|interface .*not found|no such device|find interface"
 )
+_FELL_BACK = r"using the loopback address|falling back to (the )?loopback|loopback .{0,20}fallback"
 _JOINS = rf"{MEETS}|new_group|ncclCommInitRank|all_reduce|connectFullMesh|monitored_barrier"
 
 
@@ -71,6 +73,29 @@ def _own_name_is_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
         if not isinstance(one.addresses, Gap) and one.addresses and all(map(network.is_loopback, one.addresses))
     )
     yield from both(names if network.node_count(scene) > 1 else (), _joining(scene))
+
+
+def _on_loopback(scene: Scene) -> Iterator[Sighting]:
+    """Sockets at which a rank of several nodes can be met by nobody but this machine: it listens on loopback, or
+    knocks there."""
+    if network.node_count(scene) < 2:
+        return
+    for one in (*network.connections(scene, "LISTEN"), *network.unanswered(scene)):
+        host = one.socket.host if one.socket.state == "LISTEN" else one.socket.peer_host
+        if network.is_loopback(host) and one.look.process.role is Role.WORKER:
+            yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), "loopback")
+
+
+def _fell_back(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several nodes join a group, one is at loopback, and the log says that it was taken for want of
+    another address."""
+    yield from both(_on_loopback(scene), both(said(scene, _FELL_BACK), _joining(scene)))
+
+
+def _joins_on_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several nodes join a group, and one of them knocks at loopback without an answer."""
+    knocks = (one for one in _on_loopback(scene) if "SYN_SENT" in one.quote)
+    yield from both(knocks, _joining(scene))
 
 
 def _joining(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -131,6 +156,8 @@ CAUSE = Cause(
         decides("Does a variable name an interface that is not up, while ranks join?", _missing_while_joining),
         decides("Does a variable name an interface that is not up, and does the log say so?", _missing_and_told),
         decides("Does the log complain about an address of a tunnel or bridge where ranks meet?", _complained),
+        decides("Did a rank of several nodes take loopback for want of another address?", _fell_back),
+        supports("Does a rank of several nodes knock at loopback?", _joins_on_loopback),
         supports("Does a process that joins use an address of a tunnel or bridge?", _uses),
         supports("Do ranks of several nodes join by a name that means loopback?", _own_name_is_loopback),
         supports("Does MPI start amid interfaces that lead nowhere?", _mpi),
