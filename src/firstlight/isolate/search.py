@@ -16,6 +16,7 @@ now and then; settings must then come up several times to be believed, and what 
 
 from collections.abc import Generator, Iterable, Sequence
 from enum import StrEnum
+from itertools import combinations
 from typing import TypeAlias
 
 from firstlight.core.record import Record
@@ -25,6 +26,7 @@ from firstlight.isolate.problem import Outcome, Setting, Space
 TRIES_OF_THE_STALL = 6
 """How often the given command is tried before it is said not to stall."""
 CURES_MAX = 6
+GROUPS_MAX = 6
 
 
 class Ask(Record):
@@ -200,23 +202,34 @@ class _Searcher:
         return high
 
     def _proved_minimal(self, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, tuple[tuple[str, ...], bool]]:
-        """Take out each one; what still stalls without it is smaller, and is tried again.
+        """Take out each one; what still stalls without it is smaller, and is tried again. Those without which it
+        fails in another way may only go together: so they are taken out together, too.
 
         That several switches stall only together is also what it looks like where a stall was missed once: the proof
         of it is asked for twice.
         """
-        minimal = True
         sure = 2 if len(culprits) > 1 else 1
+        unresolved: list[str] = []
         for name in culprits:
-            left = self._space.sensible(one for one in culprits if one != name)
-            fewer = tuple(one for one in culprits if one in left)
-            belief = yield from self._decide(fewer, f"{_named(culprits)} without {name}", sure)
+            fewer, belief = yield from self._without((name,), culprits, sure)
             if belief is Belief.STALLS:
                 return (yield from self._proved_minimal(fewer))
             if belief is Belief.UNRESOLVED:
-                minimal = False
-                self._doubts[f"without {name} it fails in another way: whether {name} is needed was not shown"] = None
-        return culprits, minimal
+                unresolved.append(name)
+        for several in _groups(unresolved):
+            fewer, belief = yield from self._without(several, culprits, sure)
+            if belief is Belief.STALLS:
+                return (yield from self._proved_minimal(fewer))
+        for name in unresolved:
+            self._doubts[f"without {name} it fails in another way: whether {name} is needed was not shown"] = None
+        return culprits, not unresolved
+
+    def _without(
+        self, names: Sequence[str], culprits: tuple[str, ...], sure: int
+    ) -> Generator[Ask, Outcome, tuple[tuple[str, ...], Belief]]:
+        left = self._space.sensible(one for one in culprits if one not in names)
+        belief = yield from self._decide(left, f"{_named(culprits)} without {_named(names)}", sure)
+        return tuple(one for one in culprits if one in left), belief
 
     # The smallest change that cures
 
@@ -279,3 +292,9 @@ class _Searcher:
 
 def _named(names: Sequence[str]) -> str:
     return " and ".join(names) if names else "nothing"
+
+
+def _groups(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """Several of them at a time: all, then every two."""
+    pairs = list(combinations(names, 2)) if len(names) > 2 else []
+    return [*([tuple(names)] if len(names) > 1 else []), *pairs[:GROUPS_MAX]]

@@ -1,7 +1,7 @@
 """Made-up servers that stall by rules, and what a search makes of them."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from firstlight.isolate.problem import Level, Outcome, Setting, Space, Switch
@@ -23,6 +23,19 @@ class Answered:
     def after_the_ends(self) -> int:
         """Launches without the two that prove both ends."""
         return len(self.asked) - 2
+
+
+@dataclass(frozen=True)
+class MadeUp:
+    """A server, and where the search begins."""
+
+    space: Space
+    oracle: Oracle
+    order: tuple[str, ...]
+    suspects: int
+
+    def answer(self) -> Answered:
+        return answer(self.space, self.oracle, self.order, self.suspects)
 
 
 def space(count: int, needs: dict[int, tuple[int, ...]] | None = None) -> Space:
@@ -49,6 +62,16 @@ def stalls_with(*conflicts: frozenset[str]) -> Oracle:
     return lambda setting: Outcome.SAME if any(one <= setting for one in conflicts) else Outcome.UP
 
 
+def fails_without(oracle: Oracle, *together: frozenset[str]) -> Oracle:
+    """Refuses to start if of some switches that only go together a part is off."""
+
+    def told(setting: Setting) -> Outcome:
+        torn = any(setting & one and not one <= setting for one in together)
+        return Outcome.NOT_STARTED if torn else oracle(setting)
+
+    return told
+
+
 def sometimes(oracle: Oracle, rate: float, seed: int) -> Oracle:
     """Of its stalls only some show."""
     pick = random.Random(seed)
@@ -60,9 +83,41 @@ def sometimes(oracle: Oracle, rate: float, seed: int) -> Oracle:
     return told
 
 
-def answer(where: Space, oracle: Oracle, order: Sequence[str] = (), suspects: int = 0) -> Answered:
+def shuffled(where: Space, pick: random.Random) -> tuple[str, ...]:
+    order = list(where.names)
+    pick.shuffle(order)
+    return tuple(order)
+
+
+def made_up(seed: int, count: int, causes: int, size: int, *, needy: bool = False) -> MadeUp:
+    """A server that stalls by up to `causes` sets of up to `size` switches. `needy`: some switches need others."""
+    pick = random.Random(seed)
+    needs = {one: (pick.randrange(one),) for one in range(1, count) if needy and pick.random() < 0.3}
+    where = space(count, needs)
+    conflicts = [
+        where.closure(names(*pick.sample(range(count), pick.randint(1, size))))
+        for _ in range(pick.randint(1, causes))
+    ]
+    return MadeUp(where, stalls_with(*conflicts), shuffled(where, pick), pick.randrange(count // 2))
+
+
+def anything_at_all(seed: int, count: int) -> MadeUp:
+    """Neither monotone nor resolved: each setting has an outcome of its own; only that it stalls as given is sure."""
+    pick = random.Random(seed)
+    weights = [pick.random() for _ in Outcome]
+    outcomes: dict[Setting, Outcome] = {names(*range(count)): Outcome.SAME}
+    if pick.random() < 0.8:
+        outcomes[frozenset()] = Outcome.UP
+
+    def oracle(setting: Setting) -> Outcome:
+        return outcomes.setdefault(setting, pick.choices(list(Outcome), weights)[0])
+
+    return MadeUp(space(count), oracle, shuffled(space(count), pick), pick.randrange(count))
+
+
+def answer(where: Space, oracle: Oracle, order: Iterable[str] = (), suspects: int = 0) -> Answered:
     """Drive a search to its end."""
-    asking = search(where, order or where.names, suspects)
+    asking = search(where, tuple(order) or where.names, suspects)
     asked: list[tuple[Setting, Outcome]] = []
     ask = next(asking)
     while True:
@@ -73,3 +128,9 @@ def answer(where: Space, oracle: Oracle, order: Sequence[str] = (), suspects: in
             ask = asking.send(outcome)
         except StopIteration as end:
             return Answered(end.value, tuple(asked))
+
+
+def suspicion(culprits: Sequence[str], place: int, count: int) -> tuple[str, ...]:
+    """An order in which a good list of suspects has the culprits from `place` on."""
+    others = [f"s{number}" for number in range(count) if f"s{number}" not in culprits]
+    return (*others[:place], *culprits, *others[place:])
