@@ -31,10 +31,10 @@ class NativeFrame(Record):
 
 class Futex(Record):
     """The futex that a thread waits for. `owner` is the thread that holds it, where it is a glibc mutex whose owner
-    field names a live thread of the process (x86-64); 0 if it is none, or nobody is known to hold it. `shared` for
-    one that may lie in memory that several processes map. `orphan` is the thread that a mutex names as its owner
-    although the process has none of that id (as it counts them itself): it ended with the mutex locked, or a fork
-    left it behind.
+    field names a live thread of the process (x86-64, aarch64); 0 if it is none, or nobody is known to hold it.
+    `shared` for one that may lie in memory that several processes map. `orphan` is the thread that a mutex names as
+    its owner although the process has none of that id (as it counts them itself): it ended with the mutex locked, or
+    a fork left it behind.
     """
 
     address: int
