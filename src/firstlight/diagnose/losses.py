@@ -105,7 +105,7 @@ def _is_copy(gone: Exit, ended: Sequence[Exit], alive: Sequence[Process]) -> boo
 
 
 def _called(one: Process | Exit) -> tuple[str, int]:
-    """What an engine calls a process, if anything; it has another name before and after it has given itself a title."""
+    """What its engine calls a process; its name is another before it has given itself a title."""
     return one.label or one.name, one.rank
 
 
