@@ -103,8 +103,9 @@ def _interpreter_locks(scene: Scene) -> Iterator[Link]:
 
 
 def takes_gil(one: ThreadLook) -> bool:
-    """Whether a thread sits in CPython's code that takes the interpreter lock."""
-    if isinstance(one.native, Gap) or one.state == "R":
+    """Whether a thread is in CPython's code that takes the interpreter lock. It wakes up every five milliseconds to
+    ask for it again, so it may be on a CPU."""
+    if isinstance(one.native, Gap):
         return False
     return any(_TAKES_GIL.search(frame.function) for frame in one.native[:_INNERMOST])
 

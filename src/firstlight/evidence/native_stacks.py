@@ -98,7 +98,7 @@ class _Asking:
     def _read(self, pid: int) -> Natives:
         if platform.machine() != "x86_64":
             return _gap(pid, GapReason.NOT_SUPPORTED, f"without a pause they are read on x86-64 only; {_PAUSE}")
-        return waiting_stacks(pid, self._binaries, self.deadline)
+        return waiting_stacks(pid, self._binaries, self._clock, self.deadline)
 
     def _told(self, one: ProcessId) -> Natives:
         """What the first tool says that says anything."""

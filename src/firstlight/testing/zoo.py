@@ -30,8 +30,8 @@ class Fault:
 
     `blamed` is the title of the process to be named, empty where it is the program itself; None where nobody is to
     blame. `shows` is a regular expression that the evidence must match. `stuck` counts the processes or threads that
-    say they are. `needs` are what the machine must have: "root", "cgroup v1", "cc", "x86_64". An empty `cause` is one
-    that cannot be known from outside: the answer must be unknown.
+    say they are. `needs` are what the machine must have: "root", "cgroup v1", "cc", "x86_64". `burns` says that it
+    computes all the time. An empty `cause` is one that cannot be known from outside: the answer must be unknown.
     """
 
     program: str
@@ -42,6 +42,7 @@ class Fault:
     blamed: str | None = ""
     stuck: int = 1
     needs: tuple[str, ...] = ()
+    burns: bool = False
 
     @property
     def name(self) -> str:
@@ -54,9 +55,9 @@ class Fault:
 
 
 FAULTS = (
-    Fault("mutex_inversion", "deadlock", r"mutex", stuck=2),
-    Fault("mutex_inversion", "deadlock", r"mutex", ("--hold-gil",), stuck=1),
-    Fault("mutex_self", "deadlock", r"mutex", needs=("x86_64",)),
+    Fault("mutex_inversion", "deadlock", r"mutex at 0x", stuck=2),
+    Fault("mutex_inversion", "deadlock", r"interpreter lock \(GIL\)$", ("--hold-gil",)),
+    Fault("mutex_self", "deadlock", r"mutex at 0x", needs=("x86_64",)),
     Fault("fork_in_threads", "fork_in_threads", r"fork", blamed="worker_TP0"),
     Fault("flock_held", "file_lock_held", r"fused_moe\.lock", blamed="worker_TP0"),
     Fault("download_lock", "download_lock", r"\.lock", blamed="worker_TP0"),
@@ -72,10 +73,19 @@ FAULTS = (
     Fault("nobody_accepts", "accept_queue", r"accept", certainty="supported"),
     Fault("zmq_no_reply", "zmq_no_reply", r"EngineCore|ipc|recv", blamed="EngineCore", certainty="supported"),
     Fault("vfork_child", "", needs=("x86_64",)),
-    Fault("mismatched_collective", "mismatched_collective", r"all_reduce|broadcast", certainty="supported", stuck=2),
+    Fault(
+        "mismatched_collective",
+        "mismatched_collective",
+        r"all_reduce|broadcast",
+        certainty="supported",
+        blamed=None,
+        stuck=2,
+    ),
     Fault("mismatched_collective", "", r"all_reduce", ("--how", "group"), stuck=2),
-    Fault("mismatched_collective", "mismatched_collective", r"recv", ("--how", "receive"), "supported", stuck=2),
-    Fault("uneven_autotune", "autotune", r"autotune", certainty="supported", blamed="worker_TP2", stuck=3),
+    Fault("mismatched_collective", "mismatched_collective", r"recv", ("--how", "receive"), "supported", None, 2),
+    Fault(
+        "uneven_autotune", "autotune", r"autotune", certainty="supported", blamed="worker_TP2", stuck=3, burns=True
+    ),
     Fault("master_black_hole", "rendezvous_unreachable", r"SYN[_-]SENT", blamed="worker_TP1"),
     Fault("nobody_listens", "rendezvous_unreachable", r"nobody listens", blamed="worker_TP1", certainty="supported"),
     Fault("nobody_listens", "ipv6", r"::1", ("--ipv6",), blamed="worker_TP1", certainty="supported"),
@@ -85,9 +95,9 @@ FAULTS = (
     Fault("shm_full", "shm_too_small", r"/dev/shm", blamed=None, stuck=2, needs=("root",)),
     Fault("pids_limit", "cgroup_pids", r"pids|processes", blamed=None, needs=("root", "cgroup v1")),
     Fault("open_files", "ulimit", r"nofile|open files", blamed=None),
-    Fault("preload_blocks", "preload_shim", r"libvgpu_limit", certainty="supported", blamed=None, needs=("cc",)),
-    Fault("missing_main_guard", "missing_main_guard", r"spawn|main"),
-    Fault("builds_in_folder", "slow_jit", r"cicc", stuck=2, blamed=None),
+    Fault("preload_blocks", "preload_shim", r"libvgpu_limit", blamed="python -c", needs=("cc", "x86_64")),
+    Fault("missing_main_guard", "missing_main_guard", r"bootstrapping", blamed=None),
+    Fault("builds_in_folder", "slow_jit", r"cicc", stuck=2, blamed=None, burns=True),
     Fault("builds_in_folder", "jit_build_failure", r"cicc|ninja|nvcc", ("--fails",), stuck=2, blamed=None),
     Fault("leftover_holds_port", "port_in_use", r"EngineCore|listens", blamed=None),
 )

@@ -36,7 +36,7 @@ WEDGED = """
 
 
 def seen(pid: int) -> dict[int, tuple[NativeFrame, ...]]:
-    return waiting_stacks(pid, Binaries(), Deadline(CLOCK, 20, "native stacks"))
+    return waiting_stacks(pid, Binaries(), CLOCK, Deadline(CLOCK, 20, "native stacks"))
 
 
 def functions(stack: tuple[NativeFrame, ...]) -> list[str]:
@@ -107,7 +107,7 @@ def test_a_process_that_is_gone_is_an_error(programs: Programs) -> None:
 
 def test_no_time_is_no_stack(programs: Programs) -> None:
     process = programs.command(["sleep", "600"], ready=False)
-    assert waiting_stacks(process.id.pid, Binaries(), Deadline(CLOCK, 0, "native stacks")) == {}
+    assert waiting_stacks(process.id.pid, Binaries(), CLOCK, Deadline(CLOCK, 0, "native stacks")) == {}
 
 
 def elf_of(data: bytes) -> Elf:

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
-from firstlight.diagnose.devices import COLLECTIVE, complete, elsewhere, in_place, quoted, still, unseen_places
+from firstlight.diagnose.devices import (
+    COLLECTIVE,
+    complete,
+    elsewhere,
+    in_place,
+    quoted,
+    runners,
+    still,
+    unseen_places,
+)
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
 from firstlight.diagnose.standing import Standing
@@ -38,6 +47,14 @@ def _hits(scene: Scene, tuning: list[Standing]) -> Iterator[Sighting]:
             yield Sighting(f"log: rank {line.rank} took tuned configurations from its cache")
 
 
+def _awaited(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Some ranks tune on their own, and all others wait for them in a collective, be it within the tuner."""
+    waiting = in_place(scene, COLLECTIVE)
+    tuning = [one for one in in_place(scene, _TUNES) if one not in waiting]
+    if complete(scene) and len(tuning) + len(waiting) == len(runners(scene)):
+        yield from both(quoted(scene, tuning, _TUNES), quoted(scene, waiting, COLLECTIVE))
+
+
 CAUSE = Cause(
     id="autotune",
     nature=Nature.DIVERGED,
@@ -46,6 +63,7 @@ CAUSE = Cause(
         decides(
             "Do ranks meet in the tuner while others, who alone found cached results, are past it?", _one_had_them
         ),
+        supports("Do some ranks tune on their own while all others wait for them in a collective?", _awaited),
         supports("Do some ranks tune kernels while others are elsewhere, with nothing moving?", _split),
     ),
     advice=Advice(

@@ -1,4 +1,5 @@
-"""Ranks do not make the same collective calls: another operation, other sizes, another group, or all of them send.
+"""Ranks do not make the same collective calls: another operation, other sizes, another group, or all of them
+send, or all receive.
 
 Flight recorder dumps decide, since they hold every rank's calls; stacks alone cannot tell groups apart.
 """
@@ -33,6 +34,7 @@ _EQUAL_SIZES = re.compile(
 )
 _SENDS = r"^\S*send\w* \("
 _RECEIVES = r"^\S*recv\w* \("
+_RECEIVES_FROM_RANK = r"^\S*recv\w* \(distributed_c10d\.py|^ncclRecv \("
 _TOLD = 6
 
 Calls = dict[tuple[str, int], list[CollectiveCall]]
@@ -167,6 +169,12 @@ def _all_send(scene: Scene) -> Iterator[Sighting | Gap]:
         yield from all_in(scene, _SENDS)
 
 
+def _all_receive(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank receives from another one, and none sends."""
+    if scene.bundle.nodes == 1 and still(scene):
+        yield from all_in(scene, _RECEIVES_FROM_RANK)
+
+
 CAUSE = Cause(
     id="mismatched_collective",
     nature=Nature.DIVERGED,
@@ -180,6 +188,7 @@ CAUSE = Cause(
             _counts_differ,
         ),
         supports("Does every rank send, and none receive?", _all_send),
+        supports("Does every rank receive from another, and none send, with nothing moving?", _all_receive),
         supports("Do GPUs spin in a fused all-reduce, with several pipeline stages at once?", _fused_in_stages),
     ),
     advice=Advice(

@@ -11,7 +11,8 @@ from firstlight.diagnose.quotes import chain
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import said, threads
 
-_TOLD = r"before the current process has finished its bootstrapping phase"
+_TOLD = r"current process has finished its bootstrapping phase"
+"""A line of its own in Python's error, which wraps its text."""
 _RUNS_MAIN = ("_fixup_main_from_path", "_fixup_main_from_name")
 _STARTS_PROCESS = re.compile(r"^(start|_launch|__init__) \S*/multiprocessing/(process|popen_\w+|context)\.py$")
 _STARTS_ENGINE = re.compile(

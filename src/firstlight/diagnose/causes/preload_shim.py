@@ -20,6 +20,8 @@ _HARMLESS = re.compile(
 )
 """What is often preloaded and never comes between the program and CUDA."""
 _WAITS = re.compile(r"^(libc|libpthread|ld-linux)[-.\w]*$")
+_STARTS = re.compile(r"_?call_init\b|_dl_init\b")
+"""The loader runs what a library wants run before the program begins."""
 _CALLS = re.compile(r"_*(cu(da)?|nccl)[A-Z]|nvml[A-Z]")
 _CUDA_CALLS = (
     rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*"
@@ -28,25 +30,29 @@ _CUDA_CALLS = (
 
 
 def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A thread waits, and who made it wait is the shim itself, in its own version of a CUDA or NCCL call."""
+    """A thread waits, and who made it wait is the shim itself, in its own version of a CUDA or NCCL call, or before
+    the program has begun."""
     shims = {_name(library.path) for _, library in _shims(scene)}
     for one, thread in threads(scene):
         standing = scene.standing(one.process.id.pid)
         if thread.state == "R" or isinstance(thread.native, Gap) or (standing and standing.moves):
             continue
         waiter = next((frame for frame in thread.native if not _WAITS.match(_name(frame.library))), None)
-        if waiter and _name(waiter.library) in shims and _is_in_a_call(thread.native, waiter.library):
-            words = " < ".join(words_of(frame) for frame in thread.native[:5])
+        if waiter and _name(waiter.library) in shims and _of_its_own(thread.native, waiter.library):
+            words = " < ".join(filter(None, map(words_of, thread.native[:5])))
             yield Sighting(
                 shortened(f"{scene.name(one.process.id.pid)}: {words}"), (one.process.id.pid,), waiter.library
             )
     yield from unseen_native(scene)
 
 
-def _is_in_a_call(native: tuple[NativeFrame, ...], shim: str) -> bool:
-    """Whether the shim waits in its own version of a CUDA or NCCL call; profilers stand in for libc's waits, too."""
-    inside = dropwhile(lambda frame: frame.library != shim, native)
-    return any(_CALLS.match(frame.function) for frame in takewhile(lambda frame: frame.library == shim, inside))
+def _of_its_own(native: tuple[NativeFrame, ...], shim: str) -> bool:
+    """Whether the shim waits in its own version of a CUDA or NCCL call, or as the loader starts it; profilers stand
+    in for libc's waits, too, which the program asked for."""
+    inside = tuple(dropwhile(lambda frame: frame.library != shim, native))
+    own = tuple(takewhile(lambda frame: frame.library == shim, inside))
+    starts = any(_STARTS.match(frame.function) for frame in inside[len(own) : len(own) + 1])
+    return starts or any(_CALLS.match(frame.function) for frame in own)
 
 
 def _maps_it_in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -102,7 +108,10 @@ CAUSE = Cause(
     nature=Nature.DEVICE,
     title="{what}, a library between the program and CUDA, blocks in a call",
     clues=(
-        decides("Does a thread wait inside of a preloaded library, within a CUDA or NCCL call?", _blocks),
+        decides(
+            "Does a thread wait inside of a preloaded library, within a CUDA or NCCL call, or as it is loaded?",
+            _blocks,
+        ),
         supports(
             "Does a process into which such a library is loaded stand in a CUDA or NCCL call?", _maps_it_in_cuda
         ),

@@ -15,7 +15,10 @@ NONSENSE = (ValueError, struct.error, OverflowError, OSError, MemoryError)
 
 
 class Binary:
-    """One file, and what it has told so far. Places are addresses within the file as it was linked."""
+    """One file, and what it has told so far. Places are addresses within the file as it was linked.
+
+    Several workers ask at once: what is kept is always whole, and at worst found out twice.
+    """
 
     def __init__(self, elf: Elf, debug: Elf | None) -> None:
         self._elf = elf
@@ -34,9 +37,10 @@ class Binary:
     def row(self, place: int) -> Row | None:
         """How to unwind at a place, None where the file does not tell."""
         if place not in self._rows:
-            self._rows[place] = None
+            row = None
             with suppress(*NONSENSE):
-                self._rows[place] = row_at(self._elf, place)
+                row = row_at(self._elf, place)
+            self._rows[place] = row
         return self._rows[place]
 
     def learn_names(self, places: Iterable[int]) -> None:
@@ -44,11 +48,12 @@ class Binary:
         missing = [place for place in places if place not in self._names]
         if not missing:
             return
-        self._names |= dict.fromkeys(missing, "")
+        names = dict.fromkeys(missing, "")
         for find in (self._elf.packed_names, self._debug.names if self._debug else None, self._elf.names):
             with suppress(*NONSENSE):
                 found = find(missing) if find else {}
-                self._names |= {place: readable(name) for place, name in found.items()}
+                names |= {place: readable(name) for place, name in found.items()}
+        self._names |= names
 
     def name(self, place: int) -> str:
         """The function at a place; empty if it has no name, or `learn_names` has not heard of it."""
@@ -75,11 +80,15 @@ class Binaries:
         key = (about.st_dev, about.st_ino)
         if key in self._known:
             os.close(fd)
-        else:
-            self._known[key] = None
-            elf = _elf(fd)
-            self._known[key] = Binary(elf, _debug_file(pid, elf))
-        return self._known[key]
+            return self._known[key]
+        return self._known.setdefault(key, _read(pid, fd))
+
+
+def _read(pid: int, fd: int) -> Binary | None:
+    with suppress(*NONSENSE):
+        elf = _elf(fd)
+        return Binary(elf, _debug_file(pid, elf))
+    return None
 
 
 def _open(pid: int, mapping: procfs.CodeMapping) -> int:

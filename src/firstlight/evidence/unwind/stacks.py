@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from firstlight import procfs
-from firstlight.clock import Deadline
+from firstlight.clock import Clock, Deadline
 from firstlight.core.look import NativeFrame
 from firstlight.evidence.unwind.binaries import Binaries, Binary
 from firstlight.evidence.unwind.cfi import Row
@@ -26,6 +26,8 @@ THREADS_MAX = 512
 FRAMES_MAX = 128
 NAME_MAX = 400
 TRIES = 3
+RETRY_S = 0.001
+"""A thread that polls for a lock is on a CPU now and then."""
 CUT = NativeFrame(function="")
 """The last frame of a stack whose outer part could not be read."""
 
@@ -33,7 +35,9 @@ _STACK_POINTER = 7  # DWARF's number on x86-64 (System V ABI, AMD64 supplement, 
 _PAGE = 4096
 
 
-def waiting_stacks(pid: int, binaries: Binaries, deadline: Deadline) -> dict[int, tuple[NativeFrame, ...]]:
+def waiting_stacks(
+    pid: int, binaries: Binaries, clock: Clock, deadline: Deadline
+) -> dict[int, tuple[NativeFrame, ...]]:
     """The native frames of each thread that waits, innermost first; those that run are missing. May block.
 
     Raises:
@@ -45,7 +49,7 @@ def waiting_stacks(pid: int, binaries: Binaries, deadline: Deadline) -> dict[int
         if deadline.passed:
             break
         with suppress(FileNotFoundError, ProcessLookupError):
-            if walk := _walk_still(pid, tid, code):
+            if walk := _walk_still(pid, tid, code, clock):
                 walks[tid] = walk
     code.learn_names({address for walk in walks.values() for address in walk}, deadline)
     return {tid: tuple(map(code.frame, walk)) for tid, walk in walks.items()}
@@ -64,12 +68,14 @@ def _stand(pid: int, tid: int) -> _Stand:
     return _Stand(procfs.position(pid, tid), switches)
 
 
-def _walk_still(pid: int, tid: int, code: "_Code") -> list[int]:
+def _walk_still(pid: int, tid: int, code: "_Code", clock: Clock) -> list[int]:
     """The addresses of a thread's frames; none if it would not stand still for as long as the reading takes."""
-    for _ in range(TRIES):
+    for attempt in range(TRIES):
+        if attempt:
+            clock.sleep(RETRY_S)
         before = _stand(pid, tid)
         if before.position is None:
-            return []
+            continue
         walk = list(_walk(before.position, code, _Memory(pid)))
         if _stand(pid, tid) == before:
             return walk

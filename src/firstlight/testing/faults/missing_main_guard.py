@@ -1,4 +1,6 @@
-"""A script starts its engine at module level, without a main guard; the spawned child runs the script again."""
+"""A script starts its engine at module level, without a main guard: the spawned child runs the script again and ends
+with an error, and the parent waits for its word.
+"""
 
 import os
 import sys
@@ -9,7 +11,7 @@ from firstlight.testing.stage import options
 
 SCRIPT = """
 import multiprocessing as mp
-import os, time
+import time
 
 def work(queue):
     queue.put("ready")
@@ -20,12 +22,10 @@ class LLM:
         queue = context.Queue()
         print("INFO: starting the engine core", flush=True)
         self.core = context.Process(target=work, args=(queue,), name="EngineCore")
-        try:
-            self.core.start()
-        except RuntimeError as error:
-            print(f"ERROR: {error}", flush=True)
-            print("INFO: stuck", flush=True)
-            time.sleep(900)
+        self.core.start()
+        while self.core.is_alive():
+            time.sleep(0.1)
+        print("INFO: stuck", flush=True)
         queue.get()
 
 llm = LLM()

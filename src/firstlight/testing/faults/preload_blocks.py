@@ -11,7 +11,7 @@ from firstlight.testing.stage import options, say, wait_for_ever
 
 SHIM = """
 #include <unistd.h>
-__attribute__((constructor)) static void hook(void) { write(1, "INFO: stuck\\n", 12); pause(); }
+__attribute__((constructor)) static void hook(void) { write(1, "INFO: stuck\\n", 12); for (;;) pause(); }
 """
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())
     (folder / "shim.c").write_text(SHIM)
     library = folder / "libvgpu_limit.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, folder / "shim.c"], check=True)
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, folder / "shim.c"], check=True)
     say("starting the worker")
     child = subprocess.Popen([sys.executable, "-c", "print()"], env={**os.environ, "LD_PRELOAD": str(library)})
     child.wait()
