@@ -116,7 +116,7 @@ def headline_of(
 
 def lines(answer: Answer) -> Iterator[str]:
     """The answer as people read it."""
-    yield answer.headline
+    yield printable(answer.headline)
     yield ""
     yield from _section("Shown by", answer.proofs)
     yield from _section("What helps", [_cure_line(one) for one in answer.cure])
