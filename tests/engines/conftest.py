@@ -1,16 +1,21 @@
 """A real vLLM on CPU, told by $FIRSTLIGHT_VLLM_PYTHON, with the demo model."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from firstlight.core.report import Finding
 from firstlight.embedded.demo.demo_model import ensure_demo_model
 from firstlight.testing.launcher import free_port
 from firstlight.testing.running import Starter, Up
 
 VLLM_PYTHON = "FIRSTLIGHT_VLLM_PYTHON"
+CHECK_S = 60.0
 
 
 class Vllm:
@@ -30,9 +35,23 @@ class Vllm:
         self.port = free_port()
 
     def __call__(self, *options: str, up: tuple[str, ...] = ("--once",), **environ: str) -> Up:
+        return self._start.command(self._command(*options), up=up, environ=self._environ | environ)
+
+    def checked(self, *options: str) -> tuple[int, tuple[Finding, ...]]:
+        """The exit code of `firstlight check` on the command, and what it finds."""
+        done = subprocess.run(
+            [sys.executable, "-m", "firstlight", "check", "--json", "--", *self._command(*options)],
+            check=False,
+            env=os.environ | self._environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CHECK_S,
+        )
+        return done.returncode, msgspec.json.decode(done.stdout, type=tuple[Finding, ...])
+
+    def _command(self, *options: str) -> list[str]:
         server = [self._python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(self._model)]
-        server += ["--port", str(self.port), "--max-model-len", "2048", *options]
-        return self._start.command(server, up=up, environ=self._environ | environ)
+        return [*server, "--port", str(self.port), "--max-model-len", "2048", *options]
 
 
 @pytest.fixture(scope="session")

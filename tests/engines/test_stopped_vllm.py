@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.engines.conftest import Vllm
 
 from firstlight import procfs
 from firstlight.core.events import Event, MotionChanged, ProcessAppeared, TokenVerified, Verdict
@@ -48,7 +49,7 @@ Told = dict[Phase, tuple[int, Report]]
 
 
 @pytest.fixture(scope="module")
-def told(vllm_in: Callable[[Path], Callable[..., Up]], tmp_path_factory: pytest.TempPathFactory) -> Told:
+def told(vllm_in: Callable[[Path], Vllm], tmp_path_factory: pytest.TempPathFactory) -> Told:
     folder = tmp_path_factory.mktemp("stops")
     for stop in STOPS:
         (folder / f"stop-{stop.phase}").write_text(stop.after)

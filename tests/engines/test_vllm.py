@@ -4,14 +4,16 @@ import http.client
 import json
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.engines.conftest import Vllm
 
 from firstlight.core.events import Event, MotionChanged, PhaseBegan, TokenVerified
 from firstlight.core.vocabulary import Motion, Outcome, Phase, Role
-from firstlight.testing.running import Ended, Up
+from firstlight.testing.running import Ended
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
@@ -48,7 +50,7 @@ def health(port: int) -> int:
     return status
 
 
-def test_an_eager_start_is_followed_to_its_first_token(vllm: Callable[..., Up]) -> None:
+def test_an_eager_start_is_followed_to_its_first_token(vllm: Vllm) -> None:
     ended = vllm(EAGER).wait(WAIT_S)
     assert ended.code == 0, ended.stderr[-4000:]
     report = ended.report
@@ -65,7 +67,21 @@ def test_an_eager_start_is_followed_to_its_first_token(vllm: Callable[..., Up]) 
     assert ended.left == ()
 
 
-def test_three_tensor_parallel_ranks_are_told_apart(vllm: Callable[..., Up]) -> None:
+def test_check_lets_a_command_pass_that_comes_up(vllm: Vllm) -> None:
+    code, findings = vllm.checked(EAGER)
+    assert code == 0, findings
+    assert [finding.id for finding in findings if finding.verdict == "established"] == []
+
+
+def test_check_knows_that_its_port_is_taken_and_by_whom(vllm: Vllm) -> None:
+    with socket.create_server(("127.0.0.1", vllm.port)):
+        code, findings = vllm.checked(EAGER)
+    assert code == 1
+    taken = next(finding for finding in findings if finding.id == "port_in_use")
+    assert (taken.verdict, taken.pids) == ("established", (os.getpid(),))
+
+
+def test_three_tensor_parallel_ranks_are_told_apart(vllm: Vllm) -> None:
     # By itself vLLM wants a NUMA node for each rank, and refuses to start where there are fewer.
     ended = vllm(EAGER, "-tp", "3", VLLM_CPU_OMP_THREADS_BIND="nobind", OMP_NUM_THREADS="1").wait(WAIT_S)
     assert ended.code == 0, ended.stderr[-4000:]
@@ -74,7 +90,7 @@ def test_three_tensor_parallel_ranks_are_told_apart(vllm: Callable[..., Up]) -> 
     assert ended.left == ()
 
 
-def test_a_start_that_compiles_for_minutes_in_silence_is_no_stall(vllm: Callable[..., Up]) -> None:
+def test_a_start_that_compiles_for_minutes_in_silence_is_no_stall(vllm: Vllm) -> None:
     ended = vllm().wait(550)
     assert ended.code == 0, ended.stderr[-4000:]
     assert Phase.COMPILE in phases(ended)
@@ -82,7 +98,7 @@ def test_a_start_that_compiles_for_minutes_in_silence_is_no_stall(vllm: Callable
     assert ended.left == ()
 
 
-def test_a_configuration_error_is_the_first_error(vllm: Callable[..., Up]) -> None:
+def test_a_configuration_error_is_the_first_error(vllm: Vllm) -> None:
     ended = vllm(EAGER, "-tp", "2").wait(WAIT_S)
     assert ended.code == 3
     assert ended.report.outcome is Outcome.EXITED
@@ -107,7 +123,7 @@ def a_drafter_that_never_arrives(folder: Path, target: Path) -> Path:
 
 
 def test_drafter_weights_that_never_arrive_are_a_stall_of_the_worker(
-    vllm: Callable[..., Up], demo_model: Path, tmp_path: Path
+    vllm: Vllm, demo_model: Path, tmp_path: Path
 ) -> None:
     drafter = a_drafter_that_never_arrives(tmp_path / "drafter", demo_model)
     speculation = {"method": "eagle3", "model": str(drafter), "num_speculative_tokens": 3}
@@ -124,12 +140,12 @@ def test_drafter_weights_that_never_arrive_are_a_stall_of_the_worker(
     assert ended.left == ()
 
 
-def test_an_engine_core_that_stops_while_health_says_200_is_a_stall(vllm: Callable[..., Up]) -> None:
+def test_an_engine_core_that_stops_while_health_says_200_is_a_stall(vllm: Vllm) -> None:
     up = vllm(EAGER, up=("--on-stall", "stop"))
     up.until(serving, WAIT_S)
     engine = up.pid_of("VLLM::EngineCore", WAIT_S)
     os.kill(engine, signal.SIGSTOP)
-    assert health(vllm.port) == 200  # type: ignore[attr-defined]
+    assert health(vllm.port) == 200
     ended = up.wait(WAIT_S)
     assert ended.code == 1, ended.stderr[-4000:]
     assert ended.report.first_token is not None
@@ -138,7 +154,7 @@ def test_an_engine_core_that_stops_while_health_says_200_is_a_stall(vllm: Callab
     assert ended.left == ()
 
 
-def test_a_worker_killed_while_it_starts_is_named_with_its_signal(vllm: Callable[..., Up]) -> None:
+def test_a_worker_killed_while_it_starts_is_named_with_its_signal(vllm: Vllm) -> None:
     up = vllm(EAGER, up=("--on-stall", "stop"))
     up.until(in_phase(Phase.WEIGHTS), WAIT_S)
     worker = up.pid_of("VLLM::Worker", WAIT_S)
