@@ -21,7 +21,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Coverage
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import fatbins
-from firstlight.evidence.elf import Elf, NotElf, Section
+from firstlight.evidence.elf import ElfFile, NotElf, Section
 from firstlight.evidence.fatbins import Kernels
 
 LIBRARIES_MAX = 1024
@@ -109,7 +109,7 @@ def _of_one(path: str, architectures: Sequence[str], deadline: Deadline) -> Cove
 
 def _kernels(path: str, deadline: Deadline) -> Kernels | None:
     """What the file holds; None if it holds no device code."""
-    with Elf(path) as elf:
+    with ElfFile(path) as elf:
         if architecture := fatbins.cubin(elf.read(_HEAD)):
             return Kernels(machine_code={architecture})
         sections = [one for one in elf.sections if one.name in _SECTIONS and one.size]

@@ -16,7 +16,7 @@ from firstlight import procfs
 from firstlight.clock import Clock, Deadline
 from firstlight.core.clean import clean_text
 from firstlight.core.facts import Library
-from firstlight.evidence.elf import Elf, NotElf, Section
+from firstlight.evidence.elf import Elf, ElfFile, NotElf, Section
 from firstlight.procfs import MappedFile
 
 LIBRARIES_MAX = 200
@@ -220,7 +220,7 @@ def _inside(path: str, kind: str, deadline: Deadline) -> Inside:
         return Inside()
     try:
         if key not in _known:
-            with Elf(path) as file:
+            with ElfFile(path) as file:
                 version = _version(file, kind, deadline)
                 if version is None:
                     return Inside("", file.build_id)

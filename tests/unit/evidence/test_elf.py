@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from firstlight.evidence.elf import CHUNK_BYTES, Elf, NotElf
+from firstlight.evidence.elf import CHUNK_BYTES, ElfFile, NotElf
 
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -57,7 +57,7 @@ def write(tmp_path: Path):
 
 
 def test_sections_are_found_by_name_and_read_in_part(write) -> None:
-    with Elf(write(elf([(".rodata", 1, b"NCCL version 2.27.5"), (".bss", NO_BITS, b"")]))) as file:
+    with ElfFile(write(elf([(".rodata", 1, b"NCCL version 2.27.5"), (".bss", NO_BITS, b"")]))) as file:
         section = file.section(".rodata")
         assert section is not None
         assert file.read(section) == b"NCCL version 2.27.5"
@@ -69,13 +69,13 @@ def test_sections_are_found_by_name_and_read_in_part(write) -> None:
 
 def test_the_build_id_is_the_note_of_that_kind(write) -> None:
     notes = note(b"Go\0\0", 3, b"\xff" * 4) + note(b"GNU\0", 1, b"\0" * 16) + note(b"GNU\0", 3, bytes(range(20)))
-    with Elf(write(elf([(".note", NOTES, notes)]))) as file:
+    with ElfFile(write(elf([(".note", NOTES, notes)]))) as file:
         assert file.build_id == bytes(range(20)).hex()
 
 
 def test_chunks_overlap_so_that_nothing_is_missed_between_them(write) -> None:
     content = b"a" * (CHUNK_BYTES - 3) + b"needle" + b"b" * 10
-    with Elf(write(elf([(".rodata", 1, content)]))) as file:
+    with ElfFile(write(elf([(".rodata", 1, content)]))) as file:
         section = file.section(".rodata")
         assert section is not None
         assert sum(b"needle" in chunk for chunk in file.chunks(section, overlap=8)) == 1
@@ -86,7 +86,7 @@ def test_chunks_overlap_so_that_nothing_is_missed_between_them(write) -> None:
 def test_a_real_library_tells_its_soname_and_build() -> None:
     maps = Path("/proc/self/maps").read_text().split()
     libc = next(path for path in maps if "/libc.so" in path or "/libc-" in path)
-    with Elf(libc) as file:
+    with ElfFile(libc) as file:
         assert file.soname.startswith("libc.")
         assert len(file.build_id) >= 16
         text = file.section(".text")
@@ -99,15 +99,15 @@ def test_a_real_library_tells_its_soname_and_build() -> None:
 )
 def test_what_is_no_such_file_is_refused(write, data: bytes) -> None:
     with pytest.raises(NotElf):
-        Elf(write(data))
+        ElfFile(write(data))
 
 
 def test_a_fifo_and_a_folder_do_not_hold_us_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises((NotElf, OSError)):
-        Elf(tmp_path / "fifo")
+        ElfFile(tmp_path / "fifo")
     with pytest.raises((NotElf, OSError)):
-        Elf(tmp_path)
+        ElfFile(tmp_path)
 
 
 def test_a_damaged_file_never_breaks_more_than_itself(write) -> None:
@@ -118,7 +118,7 @@ def test_a_damaged_file_never_breaks_more_than_itself(write) -> None:
         for _ in range(dice.randrange(1, 12)):
             data[dice.randrange(len(data))] = dice.choice((0, 1, 0x7F, 0xFF, dice.randrange(256)))
         try:
-            with Elf(write(bytes(data))) as file:
+            with ElfFile(write(bytes(data))) as file:
                 assert len(file.build_id) <= 128
                 assert len(file.soname) <= 256
                 for section in file.sections:
@@ -134,5 +134,5 @@ def test_a_count_of_sections_that_does_not_fit_stands_in_the_first_one(write) ->
     struct.pack_into("<Q", data, table + 32, 3)
     struct.pack_into("<I", data, table + 40, 2)
     struct.pack_into("<HH", data, HEADER.size - 4, 0, 0xFFFF)
-    with Elf(write(bytes(data))) as file:
+    with ElfFile(write(bytes(data))) as file:
         assert file.section(".rodata") is not None

@@ -182,13 +182,13 @@ def test_a_file_is_read_once_until_it_changes(programs, tmp_path: Path, monkeypa
     program = "import ctypes, sys, time; ctypes.CDLL(sys.argv[1]); print('ready', flush=True); time.sleep(60)"
     first, second = programs.python(program, str(path)), programs.python(program, str(path))
     opened = []
-    whole = libraries.Elf
+    whole = libraries.ElfFile
 
-    def counting(path: str) -> libraries.Elf:
+    def counting(path: str) -> libraries.ElfFile:
         opened.append(path)
         return whole(path)
 
-    monkeypatch.setattr(libraries, "Elf", counting)
+    monkeypatch.setattr(libraries, "ElfFile", counting)
     versions = [libraries_of(one.id.pid, {}, SystemClock())[0].version for one in (first, second, first)]
     assert versions == ["2.21.5"] * 3
     assert len(opened) == 1

@@ -16,10 +16,12 @@ from firstlight import procfs
 from firstlight.clock import Deadline, SystemClock
 from firstlight.core.look import NativeFrame
 from firstlight.core.process import Process
+from firstlight.evidence.elf import Elf
 from firstlight.evidence.unwind import Binaries, waiting_stacks
 from firstlight.evidence.unwind.binaries import NONSENSE
 from firstlight.evidence.unwind.cfi import Row, Unsupported, row_at
-from firstlight.evidence.unwind.elf import Elf, readable
+from firstlight.evidence.unwind.image import Image
+from firstlight.evidence.unwind.symbols import names, packed_names, readable
 
 CLOCK = SystemClock()
 X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 is unwound without a pause")
@@ -121,14 +123,14 @@ LIBC = next(one for one in procfs.code_mappings(os.getpid()) if re.match(r"libc[
 def test_functions_are_found_by_any_address_in_them() -> None:
     elf = elf_of(Path(LIBC.path).read_bytes())
     address = ctypes.cast(ctypes.CDLL(None).sem_wait, ctypes.c_void_p).value or 0
-    place = elf.address_of_code(LIBC.offset) + address - LIBC.begin
-    assert elf.names([place + 1, 1]) == {place + 1: "sem_wait"}
-    assert row_at(elf, place) == Row(cfa=7, offset=8, saved={16: -8}, undefined=frozenset(), return_address=16)
+    place = Image(elf).address_of_code(LIBC.offset) + address - LIBC.begin
+    assert names(elf, [place + 1, 1]) == {place + 1: "sem_wait"}
+    assert row_at(Image(elf), place) == Row(cfa=7, offset=8, saved={16: -8}, undefined=frozenset(), return_address=16)
 
 
 def row_at_each(elf: Elf, addresses: list[int]) -> None:
     for address in addresses:
-        row_at(elf, address)
+        row_at(Image(elf), address)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -140,7 +142,7 @@ def test_files_that_are_damaged_tell_nothing_and_do_no_harm(seed: int) -> None:
         for _ in range(40):
             at = chance.randrange(min(len(data), 4096 if chance.random() < 0.5 else len(data)) or 1)
             data[at : at + 1] = bytes([chance.randrange(256)])
-        for question in (Elf.names, Elf.packed_names, row_at_each):
+        for question in (names, packed_names, row_at_each):
             with suppress(*NONSENSE):
                 question(elf_of(bytes(data)), [0x90000])
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from firstlight import procfs
+from firstlight.evidence.elf import Elf
+from firstlight.evidence.unwind import symbols
 from firstlight.evidence.unwind.cfi import Row, row_at
-from firstlight.evidence.unwind.elf import Elf, readable
+from firstlight.evidence.unwind.image import Image
 
 FILES_MAX = 512
 NONSENSE = (ValueError, struct.error, OverflowError, OSError, MemoryError)
@@ -22,6 +24,7 @@ class Binary:
 
     def __init__(self, elf: Elf, debug: Elf | None) -> None:
         self._elf = elf
+        self._image = Image(elf)
         self._debug = debug
         self._rows: dict[int, Row | None] = {}
         self._names: dict[int, str] = {}
@@ -32,14 +35,14 @@ class Binary:
         Raises:
             ValueError: the mapping is none of this file's.
         """
-        return self._elf.address_of_code(mapping.offset) + address - mapping.begin
+        return self._image.address_of_code(mapping.offset) + address - mapping.begin
 
     def row(self, place: int) -> Row | None:
         """How to unwind at a place, None where the file does not tell."""
         if place not in self._rows:
             row = None
             with suppress(*NONSENSE):
-                row = row_at(self._elf, place)
+                row = row_at(self._image, place)
             self._rows[place] = row
         return self._rows[place]
 
@@ -49,10 +52,11 @@ class Binary:
         if not missing:
             return
         names = dict.fromkeys(missing, "")
-        for find in (self._elf.packed_names, self._debug.names if self._debug else None, self._elf.names):
+        sources = ((self._elf, symbols.packed_names), (self._debug, symbols.names), (self._elf, symbols.names))
+        for elf, find in sources:
             with suppress(*NONSENSE):
-                found = find(missing) if find else {}
-                names |= {place: readable(name) for place, name in found.items()}
+                found = find(elf, missing) if elf else {}
+                names |= {place: symbols.readable(name) for place, name in found.items()}
         self._names |= names
 
     def name(self, place: int) -> str:
