@@ -52,6 +52,7 @@ def bundle_at_once(
     looks: TwoLooks,
     environ: Mapping[str, str],
     *,
+    started: float,
     gaps: tuple[Gap, ...],
     watchers: tuple[int, ...],
 ) -> Bundle:
@@ -72,6 +73,7 @@ def bundle_at_once(
         logs=evidence.tails(log.kept, profile.is_error),
         gaps=gaps,
         watchers=watchers,
+        started=started,
         motion=Motion.MOVING if looks.difference.change is Change.MOVING else Motion.QUIET,
         **_launch(command, environ),
     )

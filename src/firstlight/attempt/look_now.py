@@ -50,7 +50,15 @@ def look_now(
         looks = looker.twice(command.port, apart_s=apart_s, say=say)
         if not any(look.processes for look in (looks.first, looks.second)):
             raise CannotLook(f"process {target.root.pid} ended before it could be looked at")
-        return bundle_at_once(command, log, looks, environ, gaps=(*target.gaps, *tree.gaps), watchers=(os.getpid(),))
+        return bundle_at_once(
+            command,
+            log,
+            looks,
+            environ,
+            started=target.started,
+            gaps=(*target.gaps, *tree.gaps),
+            watchers=(os.getpid(),),
+        )
 
 
 def _processes(tree: ProcessTree) -> tuple[Process, ...]:

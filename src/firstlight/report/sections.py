@@ -80,7 +80,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("engine", f"{report.engine} {report.engine_version}".rstrip()),
         ("command", " ".join(_shell_word(printable(word, 400)) for word in report.command[:WORDS_MAX])),
         ("url", report.url),
-        ("run", f"{report.run}, from {date_and_time(report.started)}, {seconds(report.ended - report.started)}"),
+        ("run" if report.run else "looked at", _when(report)),
         ("phase", _phase(report) if begun else ""),
     ]
     if report.quiet_since is not None:
@@ -96,6 +96,14 @@ def _shell_word(word: str) -> str:
 
 def _phase(report: Report) -> str:
     return f"{report.phase}, {counter_words(report.counter)}" if report.counter else str(report.phase)
+
+
+def _when(report: Report) -> str:
+    """The run by name, and when it was; of a look alone the moment, and for how long the server had been there."""
+    ran = seconds(report.ended - report.started)
+    if report.run:
+        return f"{report.run}, from {date_and_time(report.started)}, {ran}"
+    return f"{date_and_time(report.ended)}, {ran} after its start"
 
 
 def token_facts(report: Report) -> list[tuple[str, str]]:
