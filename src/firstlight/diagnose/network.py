@@ -70,6 +70,15 @@ def before(scene: Scene, one: Connection) -> Socket | None:
     return next((old for old in sockets if _ends(old) == _ends(one.socket)), None)
 
 
+def sent(scene: Scene, look: ProcessLook, file: OpenFile) -> int:
+    """How many bytes a TCP socket of a process has sent between the looks; 0 where that is not known."""
+    if file.socket is None:
+        return 0
+    then = before(scene, Connection(look, file, file.socket))
+    grown = more(file.socket.sent_bytes, then.sent_bytes) if then else 0
+    return grown if isinstance(grown, int) else 0
+
+
 def _ends(socket: Socket) -> tuple[str, int, str, int]:
     return socket.host, socket.port, socket.peer_host, socket.peer_port
 

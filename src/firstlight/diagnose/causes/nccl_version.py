@@ -7,7 +7,16 @@ from typing import NamedTuple
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
-from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, still, unseen_native, version
+from firstlight.diagnose.devices import (
+    COLLECTIVE,
+    COMMUNICATOR,
+    in_place,
+    quoted,
+    some_in,
+    still,
+    unseen_native,
+    version,
+)
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, libraries, stands_in
@@ -36,12 +45,14 @@ KNOWN = (
 def _lost_slots(scene: Scene) -> Iterator[Sighting | Gap]:
     """A rank waits for a free slot in a queue of which this NCCL loses slots on this machine."""
     if scene.bundle.host.cpu_arch == "aarch64":
-        yield from both(stands_in(scene, _APPEND, native=True, waiting=True), _older(scene, APPEND_FIXED))
+        yield from both(_waits_to_append(scene), _older(scene, APPEND_FIXED))
         yield from unseen_native(scene)
 
 
 def _waits_to_append(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A rank waits for a free slot. It yields its CPU and asks again, so that it is mostly seen running."""
     yield from stands_in(scene, _APPEND, native=True, waiting=True)
+    yield from quoted(scene, tuple(one for one in in_place(scene, _APPEND) if one.spins), _APPEND)
 
 
 def _older(scene: Scene, fixed: tuple[int, ...]) -> Iterator[Sighting | Gap]:

@@ -1,5 +1,6 @@
 """Binding memory or threads to NUMA nodes is refused, or binds ranks to the same cores."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -7,10 +8,11 @@ from firstlight.core.gap import Gap
 from firstlight.core.words import exit_words
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.devices import runners
+from firstlight.diagnose.losses import TOGETHER_S
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, processes, said, stands_in, variable
+from firstlight.diagnose.sightings import both, lines, processes, said, stands_in, variable
 
 _REFUSED = (
     r"(set_mempolicy|get_mempolicy|mbind|migrate_pages|move_pages|numa_\w+|numactl).*"
@@ -28,6 +30,16 @@ def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     """
     binding = _ends(scene) if scene.deaths else stands_in(scene, _BINDS)
     yield from both(both(said(scene, _REFUSED), _may_not(scene)), binding)
+
+
+def _died_of_it(scene: Scene) -> Iterator[Sighting]:
+    """The log tells that a binding was refused, and at once whoever was to be bound ended by itself."""
+    told = [one for one in lines(scene.bundle) if re.search(_REFUSED, one.message, re.IGNORECASE)]
+    gone = next(iter(scene.deaths), None)
+    near = [one for one in told if gone and -1 <= gone.at - one.at <= TOGETHER_S]
+    if gone and near and gone.signal is None:
+        yield from _ends(scene)
+        yield Sighting(shortened(f"log: {near[-1].message}"))
 
 
 def _ends(scene: Scene) -> Iterator[Sighting]:
@@ -74,6 +86,7 @@ CAUSE = Cause(
     title="binding to NUMA nodes or cores goes wrong",
     clues=(
         decides("Was a binding refused to a process that may not bind, and died of it or is at it?", _refused),
+        supports("Did a process end at once when a binding was refused?", _died_of_it),
         supports("Are ranks bound to the very same cores?", _share),
     ),
     advice=Advice(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.diagnose import quotes
+from firstlight.diagnose import network, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import unseen_waits
@@ -14,7 +14,7 @@ from firstlight.diagnose.waits import Kind
 
 def _full(scene: Scene) -> Iterator[Sighting | Gap]:
     for one in scene.standings:
-        writes = _writes(one)
+        writes = _writes(one) and not any(network.sent(scene, one.look, file) > 0 for file in one.wait.files)
         if writes or _puts(one):
             blocks = f"process {one.pid} blocks in {quotes.call(one.thread)}"
             yield Sighting(quotes.shortened(blocks), (one.pid, *one.wait.pids), "pipe" if writes else "queue")

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.look import OpenFile
 from firstlight.core.words import size
-from firstlight.diagnose import quotes, where
+from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import unseen_waits
@@ -69,7 +69,11 @@ def _one_end(scene: Scene) -> Iterator[Sighting]:
 
 
 def _drains(scene: Scene) -> Iterator[Sighting]:
-    """Whoever should read moves."""
+    """Whoever should read moves, or the bytes go their way: a full queue on a slow line."""
+    for one, file in _senders(scene):
+        sent = network.sent(scene, one.look, file)
+        if sent >= FULL_BYTES:
+            yield Sighting(quotes.shortened(f"{size(sent)} were taken between the looks ({file.detail})"), (one.pid,))
     readers = {pid for one, _ in _senders(scene) for pid in one.wait.pids}
     for one in scene.standings:
         if one.pid in readers and one.moves and one.change:
@@ -83,7 +87,7 @@ CAUSE = Cause(
     clues=(
         decides("Do bytes lie unread at one end while the other blocks in sending?", _both_ends),
         supports("Does somebody block in sending, with its queue full?", _one_end),
-        rules_out("Does the reader move?", _drains),
+        rules_out("Does the reader move, or do the bytes go on?", _drains),
     ),
     advice=Advice(
         confirm=("ss -tnp (or ss -xp): Recv-Q at the reader, Send-Q at the sender, both unchanged.",),
