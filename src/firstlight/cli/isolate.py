@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 EPILOG = """\b
 Examples:
   firstlight isolate -- vllm serve MODEL -tp 8 --speculative-config '{…}' --enable-ep
-  firstlight isolate --budget 3600 --fresh-caches -- python -m sglang.launch_server --model-path MODEL --tp 8
+  firstlight isolate --budget 3600 -- python -m sglang.launch_server --model-path MODEL --tp 8
   firstlight isolate --resume -- CMD …        go on with the latest, for that very command
-  firstlight isolate --ladder -- CMD …        a table: as given, without speculation, without graphs, one rank, …
+  firstlight isolate --ladder -- CMD …        a table: as given, without speculation, without graphs …
   firstlight isolate --options my.toml -- ./serve --fast --big 8
 
 What happens: the command is launched as given and must stall; with everything off it must come up. Then the
@@ -37,10 +37,13 @@ weaker ("halve", "quarter", or a list), effects, fixed, prior (0 to 9); and [[va
 
 \b
 Exit codes:
-  0 an answer: what is to blame; or it does not stall   4 firstlight could not look, or something would not go away
-  1 it is not an option: it stalls with all of them off  5 the budget, --max-trials or a deadline passed first
-  2 wrong usage                                          130 interrupted; --resume goes on
+  0 an answer: what is to blame; or that it does not stall
+  1 it is not an option: with all of them off it stalls the same
+  2 wrong usage
   3 the command fails in another way than by stalling
+  4 firstlight could not look, or something of a trial would not go away
+  5 the budget, --max-trials or a deadline passed first; --resume goes on
+  130 interrupted; --resume goes on
 """
 
 

@@ -2,7 +2,7 @@
 
     HOME/isolations/2026-11-29-150312-vllm-a3f/
       isolation.jsonl       opened, then begun and ended for each trial, with what was learnt between them
-      caches/               the trials' own caches, where asked for
+      caches/               those of the running trial, where it gets its own
 
 The command is written redacted. To go on it must be given again, and is known again by a salted hash. A line is one
 write(2), so a kill costs at most the one that is being written; readers pass over it. A trial that was begun and has

@@ -1,6 +1,7 @@
 """Trials asked for and answered: by the notebook where it has them, else by a launch; with an eye on the budget."""
 
 import os
+import shutil
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -215,8 +216,9 @@ class Sitting:
         port = 0 if self._wishes.keep_port else free_port()
         setting = frozenset(asked.setting)
         command, environ = self._commands.launch(setting, dict(asked.levels), asked.scene, port)
+        caches = self.notebook.folder.path / "caches" / str(asked.number)
         if self._wishes.fresh_caches:
-            environ = {**environ, **own_caches(self.notebook.folder.path / "caches" / str(asked.number))}
+            environ = {**environ, **own_caches(caches)}
         self._await_port(command.port, environ)
         between = Between(self._clock, environ, command.port)
         own_s, left_s = self._wishes.deadline_s, self._left_s()
@@ -234,6 +236,7 @@ class Sitting:
         trial = self._noted(asked, report, launched.folder, self._clock.monotonic() - began)
         for what in between.clean(launched):
             self.note(what)
+        shutil.rmtree(caches, ignore_errors=True)
         return trial
 
     def _await_port(self, port: int, environ: Mapping[str, str]) -> None:
