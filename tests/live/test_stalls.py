@@ -201,6 +201,12 @@ def test_a_rank_that_was_killed_is_shown_with_its_signal(ended: Ended) -> None:
     assert str(died.id.pid) in told(ended)
 
 
+@of("rank_dies_how_exit")
+def test_a_rank_that_ended_well_is_missed_all_the_same(ended: Ended) -> None:
+    assert how_it_died(ended, ended.pid_of("worker_TP1")).code == 0
+    assert "rank_died" in verdicts(ended)
+
+
 @of("rank_dies_serving")
 def test_a_rank_lost_while_health_says_200_is_a_stall(ended: Ended) -> None:
     assert ended.report.first_token is not None

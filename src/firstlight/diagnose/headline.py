@@ -20,15 +20,17 @@ def headline(
     findings = verdicts.findings
     if scene.missed:
         return _after_death(scene, findings)
-    moving = "" if stalled or _explained(scene, findings) else _moving(scene)
+    moving = "" if stalled or verdicts.stuck or _stands_still(scene, findings) else _moving(scene)
     if moving:
-        return f"still moving in {scene.bundle.phase.value}: {moving}"
+        slow = _why(scene, verdicts) if _is_slow(verdicts) else ""
+        return f"still moving in {scene.bundle.phase.value}: {slow}{moving}"
     if findings and findings[0].id == "program_failed":
         return _after_death(scene, findings)
     why = _why(scene, verdicts)
     if suspect is None:
         return f"{_beginning(scene)}: {why if verdicts.cause else ''}none of its processes could be seen"
-    begin = f"{_beginning(scene)}: {why}"
+    slow = _is_slow(verdicts) and not stalled
+    begin = f"slow in {scene.bundle.phase.value}: {why}" if slow else f"{_beginning(scene)}: {why}"
     who = f"{scene.name(suspect.pid)} {doing[suspect.pid]}"
     if any(suspect in group.members for group in scene.groups) and _all_meet(scene):
         return f"{begin}{_together(scene)}; {who}"
@@ -55,11 +57,13 @@ def _why(scene: Scene, verdicts: Verdicts) -> str:
     return f"{verdicts.cause.title}{proof}; "
 
 
-def _explained(scene: Scene, findings: tuple[Finding, ...]) -> bool:
-    """Whether a stall is found whatever else moves: it is established, or somebody it names stands still while those
-    move who only answer questions."""
-    if any(finding.verdict == Certainty.ESTABLISHED for finding in findings):
-        return True
+def _is_slow(verdicts: Verdicts) -> bool:
+    """Whether it is established that it works and takes long, and nothing else is."""
+    return verdicts.cause is not None and verdicts.cause.verdict == Certainty.ESTABLISHED and not verdicts.stuck
+
+
+def _stands_still(scene: Scene, findings: tuple[Finding, ...]) -> bool:
+    """Whether somebody whom a finding names stands still while those move who only answer questions."""
     accused = {finding.pids[0] for finding in findings if finding.pids}
     stands = any(one.pid in accused and one.change is not None and not one.moves for one in scene.standings)
     return stands and all(one.look.process.role in _BYSTANDERS for one in scene.standings if one.moves)

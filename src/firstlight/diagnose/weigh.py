@@ -60,13 +60,15 @@ class Weighed(NamedTuple):
 class Verdicts(NamedTuple):
     """`findings` are what is worth telling, the surest and most telling first; `others` has the word for every other
     cause by its id. `cause` is the finding that explains: the first that is established, else the first supported one
-    that is no mere symptom; None if why is not known. `evident` as of that cause. `accused` are the pids that
+    that is no mere symptom; None if why is not known. `evident` as of that cause. `stuck` if something is established
+    that is no mere slowness. `accused` are the pids that
     each finding is about first. `hidden` counts for each gap the causes that it kept from being examined."""
 
     findings: tuple[Finding, ...]
     others: tuple[tuple[str, str], ...]
     cause: Finding | None = None
     evident: bool = False
+    stuck: bool = False
     accused: tuple[tuple[int, ...], ...] = ()
     hidden: tuple[tuple[Gap, int], ...] = ()
 
@@ -90,6 +92,7 @@ def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Ver
         others=tuple(sorted(others.items())),
         cause=None if at is None else findings[at],
         evident=at is not None and kept[at].cause.evident,
+        stuck=any(one.cause.nature is not Nature.SLOW for one in kept if one.certainty is Certainty.ESTABLISHED),
         accused=accused,
         hidden=_hidden(weighed),
     )

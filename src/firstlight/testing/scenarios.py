@@ -60,6 +60,7 @@ STALLS = (
     Scenario("big_log", ("--stall",)),
     Scenario("rank_dies", ("--how", "traceback")),
     Scenario("rank_dies", ("--how", "killed")),
+    Scenario("rank_dies", ("--how", "exit")),
     Scenario("rank_dies_serving"),
     Scenario("stuck_in_flight", asks=True),
     Scenario("port_taken", ("--hang",), occupied=True),

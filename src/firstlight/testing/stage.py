@@ -5,6 +5,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
@@ -14,6 +15,8 @@ LIFE_S = 900
 """No program outlives this, even if whoever started it is killed and nobody ends it."""
 
 _PR_SET_NAME = 15
+_CLONE_NEWNS = 0x20000
+_MS_REC_PRIVATE = 0x44000
 
 
 def options(about: str | None) -> argparse.ArgumentParser:
@@ -54,6 +57,14 @@ def call_myself(name: str) -> None:
     ctypes.memset(begin, 0, end - begin)
     title = name.encode()[: end - begin - 1]
     ctypes.memmove(begin, title, len(title))
+
+
+def mount_namespace() -> None:
+    """Give this process mounts of its own, as a container has them; they go with the last process in it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    private = ctypes.c_ulong(_MS_REC_PRIVATE)
+    if libc.unshare(_CLONE_NEWNS) != 0 or libc.mount(b"none", b"/", None, private, None) != 0:
+        sys.exit(f"cannot have mounts of its own: {os.strerror(ctypes.get_errno())}")
 
 
 def wait_for_ever() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,8 @@ class Fault:
 
     `blamed` is the title of the process to be named, empty where it is the program itself; None where nobody is to
     blame. `shows` is a regular expression that the evidence must match. `stuck` counts the processes or threads that
-    say they are. `needs` are what the machine must have: "root", "cgroup v1", "cc", "x86_64". `burns` says that it
+    say they are. `needs` are what the machine must have: "root", "cgroup v1", "memory
+    cgroup", "fuse", "cc", "x86_64". `burns` says that it
     computes all the time. An empty `cause` is one that cannot be known from outside: the answer must be unknown.
     """
 
@@ -51,7 +52,7 @@ class Fault:
 
     def missing(self) -> str:
         """What the machine lacks for it, empty if nothing."""
-        return ", ".join(need for need in self.needs if not _has(need))
+        return ", ".join(need for need in self.needs if not has(need))
 
 
 FAULTS = (
@@ -99,6 +100,16 @@ FAULTS = (
     Fault("missing_main_guard", "missing_main_guard", r"bootstrapping", blamed=None),
     Fault("builds_in_folder", "slow_jit", r"cicc", stuck=2, blamed=None, burns=True),
     Fault("builds_in_folder", "jit_build_failure", r"cicc|ninja|nvcc", ("--fails",), stuck=2, blamed=None),
+    Fault("slow_weights_loader", "slow_storage", r"fuse", blamed="worker_TP0", needs=("root", "fuse")),
+    Fault(
+        "rereads_loader",
+        "slow_storage",
+        r"fetched \d+ pages",
+        certainty="supported",
+        blamed="worker_TP0",
+        needs=("root", "memory cgroup"),
+        burns=True,
+    ),
     Fault("leftover_holds_port", "port_in_use", r"EngineCore|listens", blamed=None),
 )
 
@@ -137,7 +148,7 @@ def planted(fault: Fault, folder: Path) -> Iterator[Planted]:
     output = folder / f"{fault.name}.log"
     with output.open("wb") as log:
         process = subprocess.Popen(
-            _command(fault),
+            command_of(fault.program, *fault.options),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -151,11 +162,12 @@ def planted(fault: Fault, folder: Path) -> Iterator[Planted]:
         kill_marked(mark)
         process.kill()
         process.wait()
-        _remove_control_groups()
+        remove_control_groups()
 
 
-def _command(fault: Fault) -> Sequence[str]:
-    return [sys.executable, "-m", f"firstlight.testing.faults.{fault.program}", *fault.options]
+def command_of(program: str, *options: str) -> list[str]:
+    """The command line that runs a fault with this interpreter."""
+    return [sys.executable, "-m", f"firstlight.testing.faults.{program}", *options]
 
 
 def _until_stuck(process: "subprocess.Popen[bytes]", output: Path, times: int) -> None:
@@ -168,17 +180,22 @@ def _until_stuck(process: "subprocess.Popen[bytes]", output: Path, times: int) -
     time.sleep(SETTLES_S)
 
 
-def _has(need: str) -> bool:
+def has(need: str) -> bool:
+    """Whether the machine has what a fault needs."""
     if need == "root":
         return os.geteuid() == 0
     if need == "cgroup v1":
         return os.access("/sys/fs/cgroup/pids/cgroup.procs", os.W_OK)
+    if need == "memory cgroup":
+        return any(os.access(f"/sys/fs/cgroup/{path}", os.W_OK) for path in ("memory/cgroup.procs", "memory.max"))
+    if need == "fuse":
+        return os.access("/dev/fuse", os.R_OK | os.W_OK)
     if need == "x86_64":
         return os.uname().machine == "x86_64"
     return any(os.access(Path(folder) / need, os.X_OK) for folder in os.get_exec_path())
 
 
-def _remove_control_groups() -> None:
+def remove_control_groups() -> None:
     """Those that faults made, once the last of their processes is gone."""
     for group in Path("/sys/fs/cgroup").glob("*/firstlight-*"):
         with contextlib.suppress(OSError):

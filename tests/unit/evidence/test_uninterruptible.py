@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.unit.evidence.conftest import READY_S, Eyes, Programs
-from tests.unit.evidence.fuse import GETATTR, READ, SIZE, StoppedDisk
 
 from firstlight import procfs
 from firstlight.clock import SystemClock
@@ -18,6 +17,7 @@ from firstlight.evidence import files
 from firstlight.evidence.mounts import NO_ANSWER, filesystem_at, mounts_of
 from firstlight.evidence.processes import MAP_LOCKED, look_at, waits_for_memory_map
 from firstlight.evidence.syscalls import OUTSIDE
+from firstlight.testing.fuse import GETATTR, READ, SIZE, Disk
 
 CLOCK = SystemClock()
 REFUSED = Gap(what="kernel function", reason=GapReason.NO_PERMISSION)
@@ -92,12 +92,12 @@ def test_who_waits_for_a_page_shows_the_weights_that_are_mapped(programs: Progra
 
 
 @pytest.fixture
-def disk(programs: Programs, tmp_path: Path) -> Iterator[StoppedDisk]:
+def disk(programs: Programs, tmp_path: Path) -> Iterator[Disk]:
     """Closed before the programs are: nothing else ends a call that hangs in it."""
     point = tmp_path / "mnt"
     point.mkdir()
     try:
-        mounted = StoppedDisk(point, {READ})
+        mounted = Disk(point, {READ})
     except OSError:
         pytest.skip("no right to mount a file system here")
     yield mounted
@@ -125,7 +125,7 @@ def until_stuck(process: Process, eyes: Eyes) -> ProcessLook:
 
 
 def test_a_read_that_never_comes_back_tells_file_and_file_system(
-    disk: StoppedDisk, programs: Programs, eyes: Eyes
+    disk: Disk, programs: Programs, eyes: Eyes
 ) -> None:
     seen = until_stuck(programs.python(READS, str(disk.file)), eyes)
     (thread,) = seen.threads
@@ -137,7 +137,7 @@ def test_a_read_that_never_comes_back_tells_file_and_file_system(
 
 
 def test_a_file_system_that_does_not_even_tell_a_size_holds_nobody_up(
-    disk: StoppedDisk, programs: Programs, eyes: Eyes
+    disk: Disk, programs: Programs, eyes: Eyes
 ) -> None:
     process = programs.python(READS, str(disk.file))
     until_stuck(process, eyes)
@@ -149,7 +149,7 @@ def test_a_file_system_that_does_not_even_tell_a_size_holds_nobody_up(
 
 
 def test_a_page_that_never_comes_leads_to_the_weights_that_are_mapped(
-    disk: StoppedDisk, programs: Programs, eyes: Eyes
+    disk: Disk, programs: Programs, eyes: Eyes
 ) -> None:
     seen = until_stuck(programs.python(MAPS, str(disk.file)), eyes)
     assert seen.threads[0].syscall == OUTSIDE.text

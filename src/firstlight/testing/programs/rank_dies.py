@@ -1,4 +1,6 @@
-"""Stalls: a rank dies while it loads, by a traceback or by SIGKILL, and its parent waits for all ranks for ever."""
+"""Stalls: a rank ends while it loads, by a traceback, by SIGKILL or with code 0, and its parent waits for all ranks
+for ever.
+"""
 
 import os
 import queue
@@ -13,6 +15,8 @@ def load(rank: int, how: str) -> None:
     time.sleep(1)
     if rank == 1 and how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if rank == 1 and how == "exit":
+        os._exit(0)
     if rank == 1:
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
     queue.Queue[str]().get()
@@ -20,7 +24,7 @@ def load(rank: int, how: str) -> None:
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--how", choices=["traceback", "killed"], default="traceback")
+    parser.add_argument("--how", choices=["traceback", "killed", "exit"], default="traceback")
     given = parser.parse_args()
     for rank in range(3):
         start(f"worker_TP{rank}", load, rank, given.how)
