@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from firstlight.core import redact
 from firstlight.core.server import ServerCommand
 from firstlight.engines import recognise
 from firstlight.engines.switches import read_table, switch_table
@@ -44,20 +45,28 @@ class Commands:
         the others off, with the small scene of that name. It listens on `port`, unless that is 0 or it cannot be told
         to.
         """
-        command = command_of(self.space, setting, levels)
-        environ = {name: value for name, value in self._environ.items() if name not in self._unset(command)}
+        command, unset = self._bare(command_of(self.space, setting, levels))
+        environ = {name: value for name, value in self._environ.items() if name not in unset}
         known = steps_for(command)
         for name in scene:
             command = with_words(command, known[name].words, dict(known[name].variables))
         return on_port(command, port) if port else command, environ
 
-    def _unset(self, command: ServerCommand) -> set[str]:
-        """Inherited variables that `env -u` takes from the server: `env` itself must not suffer from them either."""
-        words = command.argv
-        if words[:1] != ("env",) or words == self.space.command.argv:
-            return set()
-        pairs = zip(words[1::2], words[2::2], strict=False)
-        return {name for option, name in pairs if option == "-u" and name in self.space.inherited}
+    def typed(self, setting: Setting, levels: Mapping[str, int]) -> tuple[str, ...]:
+        """What a person would type for a setting, secrets replaced."""
+        command = command_of(self.space, setting, levels)
+        return redact.command([*(f"{name}={value}" for name, value in command.env), *command.argv])
+
+    def _bare(self, command: ServerCommand) -> tuple[ServerCommand, set[str]]:
+        """Without the `env -u NAME` that takes inherited variables from the server, and their names: where there is no
+        such variable `env` cannot suffer from it either, as it would from a library in LD_PRELOAD."""
+        words, given = command.argv, self.space.command.argv
+        if words[:2] != ("env", "-u") or given[:2] == ("env", "-u"):
+            return command, set()
+        count = 1
+        while words[count] == "-u":
+            count += 2
+        return msgspec.structs.replace(command, argv=words[count:]), set(words[2:count:2])
 
 
 def with_words(command: ServerCommand, words: Sequence[str], variables: Mapping[str, str]) -> ServerCommand:

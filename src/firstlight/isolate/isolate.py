@@ -2,7 +2,6 @@
 
 import msgspec
 
-from firstlight.core import redact
 from firstlight.errors import UsageError
 from firstlight.isolate.explain import Answer, explained
 from firstlight.isolate.order import order_of
@@ -145,15 +144,9 @@ def _with_commands(
     cured = full - {name for name in found.cure if name not in weakened}
     return msgspec.structs.replace(
         answer,
-        command=_typed(commands, full, {}),
-        reproduce=_typed(commands, space.sensible(found.culprits), {}) if ends_well else (),
-        cured=_typed(commands, space.sensible(cured), weakened) if found.cure else (),
+        command=commands.typed(full, {}),
+        reproduce=commands.typed(space.sensible(found.culprits), {}) if ends_well else (),
+        cured=commands.typed(space.sensible(cured), weakened) if found.cure else (),
         notes=tuple(sitting.notes) + ((sitting.notebook.lost,) if sitting.notebook.lost else ()),
         notebook=str(sitting.notebook.path),
     )
-
-
-def _typed(commands: Commands, setting: Setting, levels: dict[str, int]) -> tuple[str, ...]:
-    command, _ = commands.launch(setting, levels, (), 0)
-    variables = [f"{name}={value}" for name, value in command.env]
-    return redact.command([*variables, *command.argv])

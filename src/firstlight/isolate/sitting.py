@@ -50,6 +50,10 @@ class Commands(Protocol):
         to; the command says."""
         ...
 
+    def typed(self, setting: Setting, levels: Mapping[str, int]) -> tuple[str, ...]:
+        """What a person would type for a setting, secrets replaced."""
+        ...
+
 
 class Watcher(Observer, Protocol):
     """Whoever shows an isolation."""

@@ -64,7 +64,9 @@ def test_words_go_into_the_line_of_a_shell() -> None:
 def test_an_inherited_variable_that_is_off_is_not_in_the_environment() -> None:
     given = commands(*VLLM, environ={"LD_PRELOAD": "/x.so", "HOME": "/root"})
     assert "env:LD_PRELOAD" in given.space.names
-    _, environ = given.launch(frozenset(), {}, (), 0)
+    command, environ = given.launch(frozenset(), {}, (), 0)
     assert environ == {"HOME": "/root"}
+    assert command.argv[0] == "vllm", "nothing runs before the server that could suffer from it"
+    assert given.typed(frozenset(), {})[:3] == ("env", "-u", "LD_PRELOAD")
     full = given.space.sensible(given.space.names)
     assert given.launch(full, {}, (), 0)[1]["LD_PRELOAD"] == "/x.so"
