@@ -3,7 +3,7 @@
 import pytest
 
 from firstlight.core.events import MotionChanged, Stopped
-from firstlight.core.vocabulary import Motion, Outcome
+from firstlight.core.vocabulary import Certainty, Motion, Outcome
 from firstlight.testing.running import Ended
 from firstlight.testing.scenarios import HEALTHY, HEALTHY_WAYS
 
@@ -41,5 +41,5 @@ def test_whatever_shows_that_it_works_will_do(ended: Ended) -> None:
     assert [event.why for event in ended.all(MotionChanged) if event.motion is Motion.STALLED] == []
     assert ended.code == 0, ended.stderr[-4000:]
     assert ended.report.outcome is Outcome.SERVING
-    assert ended.report.findings == ()
+    assert [finding.id for finding in ended.report.findings if finding.verdict == Certainty.ESTABLISHED] == []
     assert ended.left == ()

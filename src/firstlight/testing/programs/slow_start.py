@@ -16,11 +16,11 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from multiprocessing import shared_memory
-from multiprocessing.synchronize import Semaphore
+from multiprocessing.synchronize import Barrier, Semaphore
 from pathlib import Path
 
 from firstlight.testing.server import TinyServer, serve
-from firstlight.testing.stage import call_myself, options, say, start
+from firstlight.testing.stage import call_myself, options, say, start, wait_for_ever
 
 MIB = 1 << 20
 PAUSE_MAX_S = 9.0
@@ -176,22 +176,24 @@ def runs_programs(when: Beats) -> None:
 def one_rank_is_late(when: Beats) -> None:
     """The others wait in a barrier for the one that still computes."""
     barrier = multiprocessing.get_context("fork").Barrier(3)
-    ranks = [start(f"worker_TP{rank}", barrier.wait) for rank in range(2)]
+    for rank in range(2):
+        start(f"worker_TP{rank}", _meet, barrier)
     computes(when)
     barrier.wait()
-    for rank in ranks:
-        rank.join()
+
+
+def _meet(barrier: Barrier) -> None:
+    barrier.wait()
+    wait_for_ever()
 
 
 def rank_after_rank(when: Beats) -> None:
     """Each rank loads in its turn; the others wait for it."""
     turns = [multiprocessing.get_context("fork").Semaphore(0) for _ in range(3)]
-    ranks = [start(f"worker_TP{rank}", _load_in_turn, turn) for rank, turn in enumerate(turns)]
+    for rank, turn in enumerate(turns):
+        start(f"worker_TP{rank}", _load_in_turn, turn)
     for at, _ in enumerate(when):
         turns[at % 3].release()
-    for rank in ranks:
-        rank.kill()
-        rank.join()
 
 
 def _load_in_turn(turn: Semaphore) -> None:
@@ -204,12 +206,11 @@ def _load_in_turn(turn: Semaphore) -> None:
 def passes_weights_on(when: Beats) -> None:
     """Over a unix socket, to a rank that keeps them."""
     ours, theirs = socket.socketpair()
-    child = start("worker_TP0", _take_and_keep, theirs, ours)
+    start("worker_TP0", _take_and_keep, theirs, ours)
     theirs.close()
     for _ in when:
         ours.sendall(bytes(MIB))
     ours.close()
-    child.join()
 
 
 def _take_and_keep(connection: socket.socket, other_end: socket.socket) -> None:
@@ -217,6 +218,7 @@ def _take_and_keep(connection: socket.socket, other_end: socket.socket) -> None:
     kept = bytearray()
     while data := connection.recv(65536):
         kept += data
+    wait_for_ever()
 
 
 def waits_for_a_builder(when: Beats) -> None:
