@@ -67,6 +67,6 @@ def test_an_inherited_variable_that_is_off_is_not_in_the_environment() -> None:
     command, environ = given.launch(frozenset(), {}, (), 0)
     assert environ == {"HOME": "/root"}
     assert command.argv[0] == "vllm", "nothing runs before the server that could suffer from it"
-    assert given.typed(frozenset(), {})[:3] == ("env", "-u", "LD_PRELOAD")
+    assert "env -u LD_PRELOAD vllm" in " ".join(given.typed(frozenset(), {}))
     full = given.space.sensible(given.space.names)
     assert given.launch(full, {}, (), 0)[1]["LD_PRELOAD"] == "/x.so"
