@@ -73,7 +73,7 @@ def who(target: str) -> tuple[int, int]:
     from firstlight.supervise.attached import first_process
     from firstlight.supervise.processes.ports import owner_of_port
 
-    if not target.removeprefix(":").isdecimal():
+    if not (target.isascii() and target.removeprefix(":").isdecimal()):
         raise UsageError(f"{target!r} is neither a pid nor a port", "A pid is given as 4711, a port as :8000")
     if not target.startswith(":"):
         pid = int(target)

@@ -63,6 +63,8 @@ def run(target: str, options: dict[str, Any]) -> int:
     from firstlight.cli.progress import progress
     from firstlight.cli.rendered import write_file
     from firstlight.clock import SystemClock
+    from firstlight.core.bundle import read_bundle
+    from firstlight.core.words import printable
     from firstlight.diagnose import reported
     from firstlight.engines import recognise
     from firstlight.supervise.attached import Attached, command_of
@@ -84,6 +86,7 @@ def run(target: str, options: dict[str, Any]) -> int:
     if output is not None:
         write_file(output, data, "bundle")
     if not options["as_json"]:
-        click.echo(reported(bundle).headline)
+        # Of what was written, not of what was seen: the secrets are out of that.
+        click.echo(printable(reported(read_bundle(data)).headline))
         click.echo(f"`firstlight why {output}` says what speaks for it", err=True)
     return 0

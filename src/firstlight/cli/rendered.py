@@ -1,6 +1,9 @@
 """A report in the form that was asked for, to stdout or into a file."""
 
+import os
+import secrets
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -29,16 +32,34 @@ def write_report(report: Report, form: str, output: Path | None) -> None:
 
 
 def write_file(output: Path, data: bytes, what: str) -> None:
-    """Write a whole file and say so.
+    """Write a whole file, or leave the old one as it was; and say so.
 
     Raises:
         UsageError: it could not be written.
     """
     try:
-        output.write_bytes(data)
+        _put(output, data)
     except OSError as error:
         raise UsageError(f"the {what} could not be written: {error}", "Name another file with -o") from error
     click.echo(f"written to {output}", err=True)
+
+
+def _put(output: Path, data: bytes) -> None:
+    """A file is replaced at once. What is none (a pipe), or has a folder that takes no names, is written in place."""
+    real = Path(os.path.realpath(output))
+    beside = real.with_name(f".firstlight-{secrets.token_hex(4)}.new")
+    if real.exists() and not (real.is_file() and os.access(real.parent, os.W_OK) and os.access(real, os.W_OK)):
+        output.write_bytes(data)
+        return
+    try:
+        with beside.open("xb") as file:
+            file.write(data)
+        if real.exists():
+            beside.chmod(real.stat().st_mode & 0o777)
+        beside.replace(real)
+    finally:
+        with suppress(OSError):
+            beside.unlink()
 
 
 def render(report: Report, form: str, *, colour: bool = False) -> str:

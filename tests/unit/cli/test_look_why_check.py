@@ -68,6 +68,22 @@ def test_a_look_keeps_the_secrets_of_a_command(cli: Cli, tmp_path: Path) -> None
     assert "hf_abcdefghijklmnopqrstuvwx" not in looked.stdout
 
 
+def test_the_word_on_a_look_has_no_secrets_and_no_escapes(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "\x1b[2Japi_key=verysecretkey"
+    os.mkfifo(path)
+    code = "import sys\nprint('ready', flush=True)\nopen(sys.argv[1])"
+    with subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            looked = cli("look", str(process.pid), "--apart", "1", "-o", str(tmp_path / "seen.json"))
+        finally:
+            process.kill()
+    assert "FIFO" in looked.stdout
+    assert "verysecretkey" not in looked.stdout
+    assert "\x1b" not in looked.stdout
+
+
 def test_a_process_that_is_not_there_cannot_be_looked_at(cli: Cli) -> None:
     looked = cli("look", "4194303")
     assert looked.returncode == 2
