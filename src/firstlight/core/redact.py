@@ -16,8 +16,10 @@ KNOWN_CHARACTERS_MIN = 8
 
 _SECRET_NAME = re.compile(
     r"""(?ix) (?<![a-z0-9]) (?:
-        api_?key | auth | authorization | credentials? | keys? | passphrase | passwd | passwords? | pat | pwd
-      | secrets? | signature | token
+        (?: api | access | account | admin | auth | private | secret | signing ) [_-]? key
+      | (?: access | api | auth | bearer | hub | id | refresh | session ) [_-]? tokens?
+      | auth | authorization | bearer | cookies? | credentials? | jwt | keys? | passphrase | passwd | passwords? | pat
+      | (?: user )? pass $ | pwd | secrets? | sig | signature | token
     ) (?![a-z0-9])"""
 )
 _HARMLESS_NAME = re.compile(
@@ -31,6 +33,9 @@ _HARMLESS_NAME = re.compile(
       | RANK | LOCAL_RANK | NODE_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE
     """
 )
+_DOUBTFUL_NAME = re.compile(r"(?i)auth|bearer|cookie|cred|jwt|key|pass(?!es)|secret|token(?!izer)")
+_PLAIN_VALUE = re.compile(r"(?i)[\d.]{0,12}|true|false|yes|no|on|off")
+"""What a variable of a doubtful name may show all the same: VLLM_MAX_TOKENS=2048."""
 _NAMED = re.compile(
     r"""(?ix)
     (?P<name>
@@ -39,11 +44,14 @@ _NAMED = re.compile(
           | (?: hf | hub | auth | access | api | bearer | refresh | session | github | gitlab | id ) [_-]? token
           | (?<! [a-z0-9_] ) token (?! s? ["']? \s{0,4} [=:] \s{0,4} \d+ (?: \.\d+ )? (?!\w) )
         )
-        (?: s | [_-] \w{1,32} )? ["']?
+        (?: s | [_-] \w{1,32} )? (?: \\{0,7} ["'] )?
+      | (?<= ["'] ) (?: auth | bearer | cookie | jwt | pass | pwd | sig ) \\{0,7} ["']
+      | (?<= [?&] ) (?: auth | code | jwt | key | pass | pwd | session | sig )
     )
-    (?P<between> \s{0,4} [=:] \s{0,4} )
+    (?P<between> \s{0,4} (?: [=:] | %3[ad] ) \s{0,4} )
     (?P<value>
-        \[ [^\]]{0,4096} \]? | \( [^)]{0,4096} \)? | "[^"]{0,4096}"? | '[^']{0,4096}'? | [^\s"',;&)}\]]{1,4096}
+        (?P<escaped> \\{1,7} ["'] ) [^"'\\]{0,4096}
+      | \[ [^\]]{0,4096} \]? | \( [^)]{0,4096} \)? | "[^"]{0,4096}"? | '[^']{0,4096}'? | [^\s"',;&)}\]]{1,4096}
     )
     """
 )
@@ -52,6 +60,12 @@ _OPTION = re.compile(
     (?P<value> "[^"]{0,4096}"? | '[^']{0,4096}'? | [^\s"'-]\S{0,4096} )"""
 )
 _AUTHORISATION = re.compile(r"(?i)\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{6,}")
+_HEADER = re.compile(
+    r"""(?ix) (?P<shown>
+        \b (?: authorization | cookie ) (?: \\{0,7} ["'] )? \s{0,4} : \s{0,4} (?: \\{0,7} ["'] )?
+    ) [^\s"'\\] [^"'\\\r\n]{0,4095}"""
+)
+"""Headers whose whole value is secret, whatever is said before it: a scheme, the name of a cookie."""
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^\s/@\"']{1,512}@")
 _TOKEN_SHAPES = re.compile(
     r"""(?x) (?<![A-Za-z0-9]) (?:
@@ -127,7 +141,7 @@ def secrets_of(argv: Sequence[str], variables: Iterable[tuple[str, str]] = ()) -
 def _inside(word: str) -> Iterator[str]:
     """Secrets inside one word, as of `bash -c "server --api-key …"`."""
     matches = (*_NAMED.finditer(word), *(match for match in _OPTION.finditer(word) if secret_name(match["name"])))
-    return (match["value"].strip("\"'") for match in matches if not _open(match))
+    return (match["value"].strip("\\\"'") for match in matches if not _open(match))
 
 
 def command(argv: Sequence[str]) -> tuple[str, ...]:
@@ -170,6 +184,7 @@ def text(s: str) -> str:
     s = _KNOWN.hide(clean_text(s))
     s = _URL_CREDENTIALS.sub(f"{HIDDEN}@", s)
     s = _AUTHORISATION.sub(rf"\1 {HIDDEN}", s)
+    s = _HEADER.sub(rf"\g<shown>{HIDDEN}", s)
     s = _TOKEN_SHAPES.sub(HIDDEN, s)
     s = _NAMED.sub(_hide, s)
     return _OPTION.sub(lambda match: _hide(match) if secret_name(match["name"]) else match[0], s)
@@ -178,6 +193,8 @@ def text(s: str) -> str:
 def _hide(match: re.Match[str]) -> str:
     if _open(match):
         return match[0]
+    if escaped := match.groupdict().get("escaped"):
+        return f"{match['name']}{match['between']}{escaped}{HIDDEN}"
     value = match["value"]
     quote = value[0] if value[0] in "\"'" else ""
     return f"{match['name']}{match['between']}{quote}{HIDDEN}{quote}"
@@ -191,7 +208,10 @@ def _open(match: re.Match[str]) -> bool:
 
 def environ(env: Mapping[str, str]) -> dict[str, str]:
     """The environment for a report: values only of names known to be harmless and telling, of all others the name."""
-    return {
-        name: text(value) if _HARMLESS_NAME.fullmatch(name) and not secret_name(name) else HIDDEN
-        for name, value in env.items()
-    }
+    return {name: text(value) if _is_harmless(name, value) else HIDDEN for name, value in env.items()}
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    if not _HARMLESS_NAME.fullmatch(name) or secret_name(name):
+        return False
+    return not _DOUBTFUL_NAME.search(name) or _PLAIN_VALUE.fullmatch(value) is not None

@@ -35,6 +35,12 @@ SECRET = "s3cr3tvalue0123456789"
         ["bash", "-c", f"vllm serve m --api-key '{SECRET}'"],
         ["curl", "-H", f"Authorization: Bearer {SECRET}"],
         ["server", "--hf-overrides", f'{{"token": "{SECRET}"}}'],
+        ["server", "--hf-overrides", f'{{"auth": ["{SECRET}"]}}'],
+        ["server", f"https://host/x?sig={SECRET}&version=1"],
+        ["server", "--cookie", f"session={SECRET}"],
+        ["server", "--db-pass", SECRET],
+        ["server", "--s3-accesskey", SECRET],
+        ["bash", "-c", f'vllm serve m --hf-overrides "{{\\"api_key\\": \\"{SECRET}\\"}}"'],
     ],
 )
 def test_no_secret_of_a_command_line_comes_out(argv: list[str]) -> None:
@@ -47,6 +53,11 @@ def test_a_harmless_command_line_stays_as_it_is() -> None:
     words = "--port 8000 --tokenizer other/model --max-num-batched-tokens 2048 --ssl-keyfile /etc/key.pem --host ::"
     argv = shlex.split(f"vllm serve Qwen/Qwen3-8B {words} --speculative-num-draft-tokens=4 --trust-remote-code")
     assert redact.command(argv) == tuple(argv)
+
+
+def test_options_of_compiler_passes_are_no_passwords() -> None:
+    argv = ("vllm", "serve", "--compilation-config.pass_config.fuse_norm", "true", "--session-id", "7")
+    assert redact.command(argv) == argv
 
 
 def test_the_words_after_the_next_option_are_shown_again() -> None:
@@ -73,6 +84,13 @@ def test_the_words_after_the_next_option_are_shown_again() -> None:
         f'"hf_token": "{SECRET}"',
         f"HUGGING_FACE_HUB_TOKEN={SECRET}",
         f"password={SECRET}",
+        f"x?password%3D{SECRET}%26y=1",
+        f"Authorization: Token {SECRET}",
+        f"{{'Authorization': 'Token {SECRET}', 'port': 1}}",
+        f"Set-Cookie: session={SECRET}; Path=/",
+        f'{{\\"api_key\\": \\"{SECRET}\\", \\"port\\": 8000}}',
+        f"GET https://account/x?se=2027&sig={SECRET}",
+        f"GET https://host/x?key={SECRET}",
         f"AWS_SECRET_ACCESS_KEY={SECRET}",
         "using hf_" + "aB3" * 12,
         "key sk-" + "proj-aB3" * 6,
@@ -96,6 +114,7 @@ def test_no_secret_of_a_text_comes_out(line: str) -> None:
         "hf_transfer is not installed; hf_overrides={}",
         "http://127.0.0.1:8000/v1/models",
         "cache key: 3f2a, task_id=7",
+        "'compilation_config': {'pass_config': {'fuse': False}}, pass 2: author: me, code=1",
         "",
     ],
 )
@@ -195,8 +214,17 @@ def test_an_environment_shows_values_of_known_harmless_names_only() -> None:
             "HF_HOME": "/cache",
             "https_proxy": f"http://me:{SECRET}@proxy:3128",
             "SOMETHING_ELSE": SECRET,
+            "HF_COOKIE": SECRET,
+            "SGLANG_ADMIN_PASS": SECRET,
+            "SLURM_JWT": SECRET,
+            "VLLM_AUTHTOKENS": SECRET,
+            "TORCH_ACCESSKEY": SECRET,
+            "VLLM_MAX_TOKENS": "2048",
+            "TOKENIZERS_PARALLELISM": "maybe",
         }
     )
+    assert shown["VLLM_MAX_TOKENS"] == "2048"
+    assert shown["TOKENIZERS_PARALLELISM"] == "maybe"
     assert shown["NCCL_DEBUG"] == "INFO"
     assert shown["VLLM_CPU_KVCACHE_SPACE"] == "2"
     assert shown["HF_HOME"] == "/cache"
