@@ -9,12 +9,9 @@ killed, and if that leaves the target stopped it is sent SIGCONT.
 
 import os
 import platform
-import queue
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -28,7 +25,7 @@ from firstlight.evidence import native_tools, python_stacks
 from firstlight.evidence.children import Late, output_of
 from firstlight.evidence.native_tools import Tool
 from firstlight.evidence.unwind import Binaries, waiting_stacks
-from firstlight.evidence.workers import Probe
+from firstlight.evidence.workers import in_turn
 
 WHAT = "native stacks"
 ONE_DEADLINE_S = 5.0
@@ -43,15 +40,8 @@ def native_stacks(
     ids: Sequence[ProcessId], clock: Clock, deadline: Deadline, *, pausing: bool = False
 ) -> dict[int, Natives]:
     """Every process's native stacks by pid and thread id. Ends by the deadline; never raises."""
-    todo: queue.SimpleQueue[ProcessId] = queue.SimpleQueue()
-    for one in ids:
-        todo.put(one)
-    found: dict[int, Natives] = {}
     asking = _Asking(clock, deadline, tools=installed() if pausing else (), pausing=pausing)
-    workers = [Probe(WHAT, partial(_work, todo, found, asking)) for _ in range(min(AT_ONCE, len(ids)))]
-    for worker in workers:
-        worker.result(deadline)
-    return {one.pid: found.get(one.pid, _late(one.pid, deadline)) for one in ids}
+    return in_turn(WHAT, ids, asking.about, AT_ONCE, deadline)
 
 
 def installed() -> tuple[tuple[Tool, str], ...]:
@@ -63,13 +53,6 @@ def installed() -> tuple[tuple[Tool, str], ...]:
 def _path(name: str) -> str:
     beside = Path(sys.executable).parent / name
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name) or ""
-
-
-def _work(todo: "queue.SimpleQueue[ProcessId]", found: dict[int, Natives], asking: "_Asking") -> None:
-    with suppress(queue.Empty):
-        while not asking.deadline.passed:
-            one = todo.get_nowait()
-            found[one.pid] = asking.about(one)
 
 
 class _Asking:
@@ -146,10 +129,6 @@ def _refused(tool: Tool, errors: bytes, pid: int) -> Gap:
         return _gap(pid, gap.reason, gap.detail)
     said = " ".join(errors.decode(errors="replace").split())[:300]
     return _gap(pid, GapReason.FAILED, f"{tool.name} showed no frames: {said or 'without a word'}")
-
-
-def _late(pid: int, deadline: Deadline) -> Gap:
-    return _gap(pid, GapReason.TIMED_OUT, f"the look ended after {deadline.seconds:g} s, before this process's turn")
 
 
 def _gap(pid: int, reason: GapReason, detail: str) -> Gap:

@@ -5,7 +5,7 @@ elfutils 0.188, pystack 1.7, py-spy 0.4, gdb 13.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 from typing import NamedTuple, TypeAlias
 
@@ -52,13 +52,33 @@ class _Gathering:
             self._frames.append(frame(function, library))
 
 
-def _rows(text: str) -> Iterator[str]:
-    """Lines, the longest left out: names in them are the target's, and patterns are slow on endless ones."""
-    return (row for row in text.splitlines() if len(row) <= ROW_MAX)
+Named: TypeAlias = Callable[["re.Match[str]"], tuple[str, str]]
+"""The function and the library in a line that shows a frame."""
+
+
+def _told(text: str, thread: "re.Pattern[str]", frame: "re.Pattern[str]", named: Named) -> Stacks:
+    """Stacks from lines that each begin a thread (its id is the first group) or show a frame.
+
+    The longest lines are left out: names in them are the target's, and patterns are slow on endless ones.
+    """
+    gathered = _Gathering()
+    for row in text.splitlines():
+        if len(row) > ROW_MAX:
+            continue
+        if found := thread.fullmatch(row):
+            gathered.thread(found[1])
+        elif found := frame.fullmatch(row):
+            gathered.add(*named(found))
+    return _whole(gathered)
 
 
 def _whole(gathered: _Gathering) -> Stacks:
     return {tid: tuple(frames) for tid, frames in gathered.stacks.items() if frames}
+
+
+def _unversioned(symbol: str) -> str:
+    """A symbol without its version: "sem_wait@@GLIBC_2.34"."""
+    return symbol.partition("@@")[0]
 
 
 _EU_THREAD = re.compile(r"TID (\d{1,9}):")
@@ -67,28 +87,17 @@ _EU_FRAME = re.compile(r"#\d+ +0x[0-9a-f]+(?: - 1)?(?: (?!- )(.*?))?(?: - (/.*|\
 
 def read_eu_stack(text: str) -> Stacks:
     """`eu-stack -m`: "#3  0x… [- 1] [function] - /path/of/library" below "TID 7:"."""
-    gathered = _Gathering()
-    for row in _rows(text):
-        if found := _EU_THREAD.fullmatch(row):
-            gathered.thread(found[1])
-        elif found := _EU_FRAME.fullmatch(row):
-            gathered.add((found[1] or "").partition("@@")[0], found[2] or "")
-    return _whole(gathered)
+    return _told(text, _EU_THREAD, _EU_FRAME, lambda found: (_unversioned(found[1] or ""), found[2] or ""))
 
 
-_PYSTACK_THREAD = re.compile(r"Traceback for thread (\d{1,9}) ")
+_PYSTACK_THREAD = re.compile(r"Traceback for thread (\d{1,9}) .*")
 _PYSTACK_FRAME = re.compile(r' +\(C\) File ".*?", line \d+, in (.*?)(?: \(inlined\))? \((/.*|\[.*)\)')
 
 
 def read_pystack(text: str) -> Stacks:
     """`pystack remote --native-all`: outermost first; frames of Python are left out."""
-    gathered = _Gathering()
-    for row in _rows(text):
-        if found := _PYSTACK_THREAD.match(row):
-            gathered.thread(found[1])
-        elif found := _PYSTACK_FRAME.fullmatch(row):
-            gathered.add(found[1].partition("@@")[0], found[2])
-    return {tid: frames[::-1] for tid, frames in _whole(gathered).items()}
+    stacks = _told(text, _PYSTACK_THREAD, _PYSTACK_FRAME, lambda found: (_unversioned(found[1]), found[2]))
+    return {tid: frames[::-1] for tid, frames in stacks.items()}
 
 
 class _SpyFrame(msgspec.Struct):
@@ -127,13 +136,7 @@ _GDB_FRAME = re.compile(r"#\d+ +(?:0x[0-9a-f]+ in )?(.+?) \(.*?(?:\) from (\S+))
 
 def read_gdb(text: str) -> Stacks:
     """`thread apply all bt`: "#1  0x… in function (arguments) from /library", without arguments and addresses."""
-    gathered = _Gathering()
-    for row in _rows(text):
-        if found := _GDB_THREAD.match(row):
-            gathered.thread(found[1])
-        elif found := _GDB_FRAME.fullmatch(row):
-            gathered.add(found[1], found[2] or "")
-    return _whole(gathered)
+    return _told(text, _GDB_THREAD, _GDB_FRAME, lambda found: (found[1], found[2] or ""))
 
 
 EU_STACK = Tool("eu-stack", False, lambda pid: ["-m", "-n", str(FRAMES_MAX), "-p", str(pid)], read_eu_stack)

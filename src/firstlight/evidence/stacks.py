@@ -3,10 +3,7 @@
 Partial results are kept: when the time is up, every process that was not reached is a gap.
 """
 
-import queue
 from collections.abc import Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -22,7 +19,7 @@ from firstlight.evidence import python_stacks
 from firstlight.evidence.dumps import dumped
 from firstlight.evidence.python_stacks import WHAT, PythonThread
 from firstlight.evidence.source import SourceLines
-from firstlight.evidence.workers import Probe
+from firstlight.evidence.workers import in_turn
 
 AT_ONCE = 3
 
@@ -41,21 +38,7 @@ def stacks_of(
     where py-spy may not read them.
     """
     asking = _Asking(python_stacks.find_py_spy(), dumps, clock, deadline)
-    todo: queue.SimpleQueue[ProcessId] = queue.SimpleQueue()
-    for one in ids:
-        todo.put(one)
-    found: dict[int, Stacks] = {}
-    workers = [Probe(WHAT, partial(_work, todo, found, asking)) for _ in range(min(AT_ONCE, len(ids)))]
-    for worker in workers:
-        worker.result(deadline)
-    return {one.pid: found.get(one.pid, _late(one.pid, deadline)) for one in ids}
-
-
-def _work(todo: "queue.SimpleQueue[ProcessId]", found: dict[int, Stacks], asking: "_Asking") -> None:
-    with suppress(queue.Empty):
-        while not asking.deadline.passed:
-            one = todo.get_nowait()
-            found[one.pid] = asking.about(one)
+    return in_turn(WHAT, ids, asking.about, AT_ONCE, deadline)
 
 
 class _Asking(NamedTuple):
@@ -98,11 +81,6 @@ def _with_source(thread: PythonThread, lines: SourceLines) -> PythonThread:
 def _missing(pid: int) -> Gap:
     detail = "py-spy was not found beside this Python or on the PATH: pip install py-spy"
     return Gap(what=WHAT, reason=GapReason.NOT_INSTALLED, detail=detail, pid=pid)
-
-
-def _late(pid: int, deadline: Deadline) -> Gap:
-    detail = f"the look ended after {deadline.seconds:g} s, before this process's turn"
-    return Gap(what=WHAT, reason=GapReason.TIMED_OUT, detail=detail, pid=pid)
 
 
 def with_stacks(one: ProcessLook, stacks: Stacks | None) -> tuple[ThreadLook, ...]:

@@ -24,6 +24,7 @@ from firstlight.core.clean import clean_text
 from firstlight.core.gap import Gap
 from firstlight.core.host import Interface, Resolved
 from firstlight.core.vocabulary import GapReason
+from firstlight.evidence.host import sysfs
 from firstlight.evidence.workers import Probe
 
 INTERFACES_MAX = 256
@@ -53,7 +54,7 @@ def interfaces(sys_root: Path = Path("/sys")) -> tuple[Interface, ...] | Gap:
 
 
 def _interface(folder: Path, addresses: dict[str, list[str]]) -> Interface:
-    flags, state = _text(folder / "flags"), _text(folder / "operstate")
+    flags, state = sysfs.text(folder / "flags"), sysfs.text(folder / "operstate")
     return Interface(
         name=clean_text(folder.name),
         kind=kind_of(folder),
@@ -64,8 +65,8 @@ def _interface(folder: Path, addresses: dict[str, list[str]]) -> Interface:
 
 def kind_of(folder: Path) -> str:
     """The kind of an interface, from its folder in /sys/class/net."""
-    hardware = int(_text(folder / "type") or "0")
-    rows = dict(row.split("=", 1) for row in _text(folder / "uevent").splitlines() if "=" in row)
+    hardware = int(sysfs.text(folder / "type") or "0")
+    rows = dict(row.split("=", 1) for row in sysfs.text(folder / "uevent").splitlines() if "=" in row)
     type_ = rows.get("DEVTYPE", "")
     if hardware == _LOOPBACK:
         return "loopback"
@@ -78,13 +79,6 @@ def kind_of(folder: Path) -> str:
     if hardware != _ETHERNET:
         return "other"
     return "ethernet" if (folder / "device").exists() or type_ in _ON_TOP_OF_ETHERNET else "virtual"
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def _addresses() -> dict[str, list[str]]:

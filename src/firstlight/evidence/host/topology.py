@@ -12,6 +12,7 @@ from typing import NamedTuple
 from firstlight.core.gap import Gap
 from firstlight.core.host import Topology
 from firstlight.core.vocabulary import GapReason
+from firstlight.evidence.host import sysfs
 
 GPUS_MAX = 64
 BRIDGES_MAX = 256
@@ -64,7 +65,7 @@ def iommu(sys_root: Path, gpus: Sequence[PciGpu], kernel_command: Sequence[str])
         return "off"
     except OSError as error:
         return Gap(what="IOMMU", reason=GapReason.FAILED, detail=str(error))
-    types = {_text(gpu.folder / "iommu_group" / "type") for gpu in gpus} - {""}
+    types = {sysfs.text(gpu.folder / "iommu_group" / "type") for gpu in gpus} - {""}
     if types:
         return "passthrough" if types == {"identity"} else "on"
     return "passthrough" if {"iommu=pt", "iommu.passthrough=1"} & set(kernel_command) else "on"
@@ -113,7 +114,7 @@ def bar1_bytes(gpus: Sequence[PciGpu]) -> int | Gap:
 
 
 def _bar(file: Path, row: int) -> int:
-    rows = _text(file).splitlines()
+    rows = sysfs.text(file).splitlines()
     try:
         begin, end = (int(word, 16) for word in rows[row].split()[:2])
     except (IndexError, ValueError):
@@ -123,13 +124,6 @@ def _bar(file: Path, row: int) -> int:
 
 def _hex(file: Path) -> int:
     try:
-        return int(_text(file) or "0", 16)
+        return int(sysfs.text(file) or "0", 16)
     except ValueError:
         return 0
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
