@@ -12,6 +12,8 @@ from firstlight.isolate.problem import Outcome
 
 MISSED_MAX = 0.02
 """The chance of calling a setting innocent that is not, which is accepted for each."""
+CHANCE_MAX = 0.002
+"""A run of luck less likely than this is no luck."""
 REPEATS_MAX = 16
 
 
@@ -36,6 +38,14 @@ class Rate(Record):
         if not self.flaky:
             return 1
         return min(REPEATS_MAX, math.ceil(math.log(MISSED_MAX) / math.log1p(-self.value)))
+
+    @property
+    def outweighed_by(self) -> int:
+        """How often a setting must come up, a part of which stalls, before that is no chance but how it is. The fewer
+        stalls were seen, the less is known of how often they show."""
+        if not self.stalls:
+            return REPEATS_MAX
+        return min(REPEATS_MAX, math.ceil(math.log(CHANCE_MAX) / math.log1p(-self.stalls / (self.trials + 1))))
 
     def missed(self, times: int) -> float:
         """The chance that a guilty setting would have come up `times` times."""

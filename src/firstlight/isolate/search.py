@@ -9,9 +9,6 @@ costs log2(n) trials, fewer where the suspects are right. This is the divide and
 2004) on an order by suspicion, with galloping through the suspects; delta debugging's ddmin (Zeller and Hildebrandt,
 TSE 2002) asks more for a few culprits among many. In the end every member of the result is taken out once: only then
 is it called minimal, whatever the search assumed.
-
-A setting that contains one that stalled is taken to be guilty, too. If it comes up, the stall is one that shows only
-now and then; settings must then come up several times to be believed, and what was believed too early is asked again.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -20,11 +17,18 @@ from itertools import combinations
 from typing import TypeAlias
 
 from firstlight.core.record import Record
-from firstlight.isolate.odds import Rate, rate_of
+from firstlight.isolate.beliefs import Belief, Beliefs
+from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Outcome, Setting, Space
 
 TRIES_OF_THE_STALL = 6
 """How often the given command is tried before it is said not to stall."""
+ON_THE_WAY = 0.5
+"""How sure it must be that a setting comes up while the search only looks where to look: a stall that is missed there
+makes it longer, not wrong, since every culprit is taken out once more in the end."""
+STALLS_MIN = 5
+"""How many stalls must have been seen, none missed, before several switches are believed to be needed together."""
+CALIBRATION = 6
 CURES_MAX = 6
 GROUPS_MAX = 6
 
@@ -34,15 +38,6 @@ class Ask(Record):
 
     setting: Setting
     why: str
-
-
-class Belief(StrEnum):
-    """What the trials of one setting come to."""
-
-    STALLS = "stalls"
-    COMES_UP = "comes up"
-    UNRESOLVED = "unresolved"
-    """It failed in another way, or did not start: it speaks neither for nor against."""
 
 
 class End(StrEnum):
@@ -92,25 +87,29 @@ class _Searcher:
         self._space = space
         self._order = order
         self._suspects = suspects
-        self._told: dict[Setting, list[Outcome]] = {}
-        self._rate = Rate()
+        self._beliefs = Beliefs()
+        self._calibrated = False
         self._doubts: dict[str, None] = {}
 
     def run(self) -> Search:
         full = self._space.sensible(self._order)
         first = yield from self._prove_the_stall(full)
         if first is not Belief.STALLS:
-            return Found(end=End.NO_STALL if first is Belief.COMES_UP else End.OTHER_FAILURE, rate=self._rate)
+            return Found(end=End.NO_STALL if first is Belief.COMES_UP else End.OTHER_FAILURE, rate=self._beliefs.rate)
         cleared = self._space.sensible(())
         bottom = yield from self._decide(cleared, "everything switched off: it must come up")
         if bottom is Belief.STALLS:
-            return Found(end=End.NOT_AN_OPTION, rate=self._rate, harmless=self._order)
+            return Found(end=End.NOT_AN_OPTION, rate=self._beliefs.rate, harmless=self._order)
         while True:
-            believed_at = self._rate.needed
+            believed_at = self._beliefs.rate.needed
+            self._doubts.clear()
+            yield from self._calibrate(full)
             culprits = yield from self._smallest(self._order)
             culprits, minimal = yield from self._proved_minimal(culprits)
+            yield from self._confirm(culprits)
+            yield from self._calibrate(full)
             cure = yield from self._cure(full, culprits)
-            if self._rate.needed <= believed_at:
+            if self._beliefs.rate.needed <= believed_at:
                 break
         return Found(
             end=End.FOUND if bottom is Belief.COMES_UP else End.NO_BASELINE,
@@ -120,48 +119,33 @@ class _Searcher:
             harmless=tuple(name for name in self._order if name not in culprits),
             untried=tuple(one.name for one in self._space.switches if one.name not in self._order),
             doubts=(*self._doubts, *self._contradictions()),
-            rate=self._rate,
+            rate=self._beliefs.rate,
         )
 
-    # What is believed
+    # Asking
 
-    def _belief(self, setting: Setting, sure: int = 1) -> Belief | None:
-        """What the trials of a setting come to; None if they do not suffice. To be `sure` twice it must have come up
-        twice as often."""
-        told = self._told.get(setting, [])
-        if Outcome.SAME in told:
-            return Belief.STALLS
-        if Outcome.OTHER in told or Outcome.NOT_STARTED in told:
-            return Belief.UNRESOLVED
-        return Belief.COMES_UP if len(told) >= sure * self._rate.needed else None
-
-    def _decide(self, setting: Iterable[str], why: str, sure: int = 1) -> _Asking:
+    def _decide(self, setting: Iterable[str], why: str, sure: float = 1) -> _Asking:
+        """Ask until it is known what to believe. Puzzles are cleared up at once: all that follows depends on them."""
         wanted = self._space.sensible(setting)
-        while (belief := self._belief(wanted, sure)) is None:
+        while (belief := self._beliefs.of(wanted, sure)) is None:
             yield from self._ask(wanted, why)
+            while self._beliefs.puzzles:
+                yield from self._ask(self._beliefs.puzzles[0], "a part of it stalls: does it come up by chance?")
         return belief
 
-    def _ask(self, setting: Setting, why: str) -> Generator[Ask, Outcome, None]:
+    def _ask(self, setting: Setting, why: str) -> Generator[Ask, Outcome, Outcome]:
         outcome = yield Ask(setting=setting, why=why)
-        self._told.setdefault(setting, []).append(outcome)
-        self._rate = self._rate_so_far()
-
-    def _rate_so_far(self) -> Rate:
-        """How often settings stall of which one part, or all, has been seen to."""
-        stalled = [setting for setting, told in self._told.items() if Outcome.SAME in told]
-        guilty = (told for setting, told in self._told.items() if any(part <= setting for part in stalled))
-        return rate_of(one for told in guilty for one in told)
+        self._beliefs.note(setting, outcome)
+        return outcome
 
     def _prove_the_stall(self, full: Setting) -> _Asking:
         """A stall that shows only now and then may need several tries."""
+        outcome = Outcome.UP
         for _ in range(TRIES_OF_THE_STALL):
-            yield from self._ask(full, "as given: it must stall")
-            told = self._told[full]
-            if Outcome.SAME in told or Outcome.UP not in told:
+            outcome = yield from self._ask(full, "as given: it must stall")
+            if outcome is not Outcome.UP:
                 break
-        if Outcome.SAME in self._told[full]:
-            return Belief.STALLS
-        return Belief.COMES_UP if Outcome.UP in self._told[full] else Belief.UNRESOLVED
+        return self._beliefs.of(full) or Belief.COMES_UP
 
     # The smallest set that stalls
 
@@ -171,7 +155,7 @@ class _Searcher:
         rest = tuple(order)
         while rest:
             if kept:
-                alone = yield from self._decide(kept, f"{_named(kept)} alone")
+                alone = yield from self._decide(kept, f"{_named(kept)} alone", ON_THE_WAY)
                 if alone is Belief.STALLS:
                     break
             length = yield from self._shortest_beginning(rest, kept)
@@ -185,7 +169,8 @@ class _Searcher:
         low, high = 0, len(rest)
         step = 1
         while step <= self._suspects and low + step < high and not kept:
-            belief = yield from self._decide((*kept, *rest[: low + step]), f"the first {low + step} suspected alone")
+            why = f"the first {low + step} suspected alone"
+            belief = yield from self._decide((*kept, *rest[: low + step]), why, ON_THE_WAY)
             if belief is Belief.STALLS:
                 high = low + step
                 break
@@ -194,7 +179,7 @@ class _Searcher:
         while high - low > 1:
             middle = (low + high) // 2
             why = f"half of what is left ({high - low} switches)" + (f", with {_named(kept)}" if kept else "")
-            belief = yield from self._decide((*kept, *rest[:middle]), why)
+            belief = yield from self._decide((*kept, *rest[:middle]), why, ON_THE_WAY)
             if belief is Belief.STALLS:
                 high = middle
             else:
@@ -204,11 +189,8 @@ class _Searcher:
     def _proved_minimal(self, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, tuple[tuple[str, ...], bool]]:
         """Take out each one; what still stalls without it is smaller, and is tried again. Those without which it
         fails in another way may only go together: so they are taken out together, too.
-
-        That several switches stall only together is also what it looks like where a stall was missed once: the proof
-        of it is asked for twice.
         """
-        sure = 2 if len(culprits) > 1 else 1
+        sure = 1 if len(culprits) == 1 or self._calibrated else 2
         unresolved: list[str] = []
         for name in culprits:
             fewer, belief = yield from self._without((name,), culprits, sure)
@@ -225,11 +207,24 @@ class _Searcher:
         return culprits, not unresolved
 
     def _without(
-        self, names: Sequence[str], culprits: tuple[str, ...], sure: int
+        self, names: Sequence[str], culprits: tuple[str, ...], sure: float
     ) -> Generator[Ask, Outcome, tuple[tuple[str, ...], Belief]]:
         left = self._space.sensible(one for one in culprits if one not in names)
         belief = yield from self._decide(left, f"{_named(culprits)} without {_named(names)}", sure)
         return tuple(one for one in culprits if one in left), belief
+
+    def _confirm(self, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, None]:
+        """Several switches seem to stall only together where a stall was missed, too: as often as not it would show
+        by coming up when it is tried again."""
+        while len(culprits) > 1 and not self._beliefs.rate.flaky and self._beliefs.rate.stalls < STALLS_MIN:
+            yield from self._ask(frozenset(culprits), f"{_named(culprits)} again: do they always stall?")
+
+    def _calibrate(self, full: Setting) -> Generator[Ask, Outcome, None]:
+        """Once a stall is known to show only now and then, how often has to be known before anything else."""
+        if self._beliefs.rate.flaky and not self._calibrated:
+            self._calibrated = True
+            for _ in range(CALIBRATION):
+                yield from self._ask(full, "as given, to see how often it stalls")
 
     # The smallest change that cures
 
@@ -280,13 +275,9 @@ class _Searcher:
         return tuple(name for name in self._order if name in gone)
 
     def _contradictions(self) -> list[str]:
-        """Settings that came up although a part of them stalls: more of the same would have to stall as well."""
-        stalled = [one for one in self._told if self._belief(one) is Belief.STALLS]
-        up = [one for one in self._told if self._belief(one) is Belief.COMES_UP]
-        pairs = [(less, more) for less in stalled for more in up if less < more]
         return [
             f"{_named(sorted(less))} stalls, and with {_named(sorted(more - less))} as well it comes up"
-            for less, more in pairs[:3]
+            for less, more in self._beliefs.contradictions()
         ]
 
 

@@ -24,8 +24,8 @@ from tests.unit.isolate.oracles import (
 )
 
 from firstlight.isolate.odds import Rate
-from firstlight.isolate.problem import Outcome, Space
-from firstlight.isolate.search import End
+from firstlight.isolate.problem import Outcome, Setting, Space
+from firstlight.isolate.search import STALLS_MIN, End
 
 COUNT = 16
 SETS = st.frozensets(st.integers(0, 9), min_size=1, max_size=4)
@@ -86,13 +86,14 @@ def test_sets_of_any_shape_are_found(conflicts: list[frozenset[int]], order: lis
 
 @given(st.lists(SETS, min_size=1, max_size=3))
 @settings(max_examples=100, deadline=None)
-def test_only_the_proof_that_several_are_needed_is_asked_for_twice(conflicts: list[frozenset[int]]) -> None:
+def test_only_what_shows_that_several_are_needed_is_asked_again(conflicts: list[frozenset[int]]) -> None:
     told = answer(space(10), stalls_with(*(names(*one) for one in conflicts)))
     times = Counter(setting for setting, _ in told.asked)
+    culprits = frozenset(told.found.culprits)
+    again = {setting for setting, count in times.items() if count > 1}
 
-    assert max(times.values()) <= 2
-    proofs = {frozenset(told.found.culprits) - {name} for name in told.found.culprits}
-    assert {setting for setting, count in times.items() if count == 2} <= proofs or len(conflicts) > 1
+    assert again <= {culprits, *(culprits - {name} for name in culprits)} or len(conflicts) > 1
+    assert max(times.values()) < STALLS_MIN
 
 
 def test_a_triple_of_which_every_part_is_harmless_is_found() -> None:
@@ -183,21 +184,36 @@ def test_two_causes_need_two_changes() -> None:
 
 
 @pytest.mark.parametrize("rate", [1 / 3, 1 / 2, 0.8])
-@pytest.mark.parametrize("size", [1, 2])
-def test_a_stall_that_shows_now_and_then_is_found_nearly_always(rate: float, size: int) -> None:
+@pytest.mark.parametrize(("size", "least"), [(1, 92), (2, 88)])
+def test_a_stall_that_shows_now_and_then_is_found_nearly_always(rate: float, size: int, least: int) -> None:
     right = 0
     for seed in range(100):
         culprits = names(*((seed + one * 3) % 8 for one in range(size)))
         told = answer(space(8), sometimes(stalls_with(culprits), rate, seed)).found
         right += frozenset(told.culprits) == culprits or told.end is End.NO_STALL
         assert told.rate.trials >= told.rate.stalls
-    assert right >= 90
+    assert right >= least
 
 
 def test_flaky_settings_must_come_up_often_to_be_believed() -> None:
     assert Rate(stalls=3, trials=3).needed == 1
     assert Rate(stalls=1, trials=3).needed >= 6
     assert Rate(stalls=1, trials=3).missed(8) < 0.05
+
+
+def test_more_options_that_are_not_worse_do_not_make_a_stall_flaky() -> None:
+    """s3 without s2 hides the stall of s0: that is found out in a few launches, and said."""
+
+    def oracle(setting: Setting) -> Outcome:
+        hidden = "s3" in setting and "s2" not in setting
+        return Outcome.SAME if "s0" in setting and not hidden else Outcome.UP
+
+    told = answer(space(5), oracle, ("s3", "s0", "s1", "s2", "s4"))
+    assert told.found.culprits == ("s0",)
+    assert told.found.minimal
+    assert not told.found.rate.flaky
+    assert any("as well it comes up" in doubt for doubt in told.found.doubts)
+    assert len(told.asked) < 25
 
 
 # How much it asks: pinned, since it is what the whole is for.
