@@ -58,8 +58,8 @@ class Commands:
         return redact.command([*(f"{name}={value}" for name, value in command.env), *command.argv])
 
     def _bare(self, command: ServerCommand) -> tuple[ServerCommand, set[str]]:
-        """Without the `env -u NAME` that takes inherited variables from the server, and their names: `env` itself would
-        suffer from them, as from a library in LD_PRELOAD."""
+        """Without the `env -u NAME` that takes inherited variables from the server, and their names: `env` itself
+        would suffer from them, as from a library in LD_PRELOAD."""
         words, given = command.argv, self.space.command.argv
         if words[:2] != ("env", "-u") or given[:2] == ("env", "-u"):
             return command, set()
