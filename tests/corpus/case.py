@@ -44,6 +44,28 @@ class Case(NamedTuple):
         return bool(self.shows)
 
 
+class FirstRun(NamedTuple):
+    """What came of a lot of cases, written before anybody looked at their causes, when it was run for the first time:
+    cases whose cause was in sight, by what was said, and the others. `wrong` are causes established wrongly, `false`
+    cases that should have been unknown and had a cause supported."""
+
+    established: int
+    supported: int
+    missed: int
+    undecided: int
+    wrong: int = 0
+    false: int = 0
+
+    @property
+    def figures(self) -> tuple[int, ...]:
+        decided = self.established + self.supported + self.missed
+        unknown = self.undecided - self.false
+        return (
+            decided + self.undecided, decided, self.established, self.supported, self.missed, self.undecided, unknown,
+            self.wrong, self.false,
+        )  # fmt: skip
+
+
 class Outcome(NamedTuple):
     """What firstlight says of a bundle: causes by certainty."""
 

@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 from tests.corpus.case import Case, all_cases, outcome, right, symptoms, wrong
-from tests.corpus.pages import pages
+from tests.corpus.pages import LOTS, pages
 
 from firstlight.core.bundle import Bundle, read_bundle
 from firstlight.core.gap import Gap
@@ -110,6 +111,12 @@ def test_every_report_is_there_once() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_bundle_that_was_written_is_judged_alike(case: Case) -> None:
     assert outcome(read_bundle(to_json(case.bundle))) == outcome(case.bundle)
+
+
+@pytest.mark.parametrize("name", LOTS)
+def test_a_first_run_counts_each_case_of_its_lot(name: str) -> None:
+    lot = import_module(f"tests.corpus.{name}")
+    assert lot.FIRST_RUN.figures[0] == len(lot.CASES)
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.name)

@@ -1,7 +1,7 @@
 """Reports whose cases were written before anybody looked at how their causes are found: the first ones."""
 
 from msgspec.structs import replace
-from tests.corpus.case import Case
+from tests.corpus.case import Case, FirstRun
 from tests.corpus.surroundings import (
     FIRST_ALL_REDUCE,
     SCHEDULER_MAIN,
@@ -437,6 +437,8 @@ def _broken_memory(*, told: bool) -> Bundle:
 WORKSTATION = Topology(iommu="on", acs=("0000:40:01.1", "0000:60:01.1"), bar1_bytes=96 * GB)
 CLEAN = Topology(iommu="off", acs=(), bar1_bytes=96 * GB)
 PRO = "NVIDIA RTX PRO 6000 Blackwell Workstation Edition"
+
+FIRST_RUN = FirstRun(established=11, supported=5, missed=3, undecided=1)
 
 CASES = (
     Case(

@@ -2,7 +2,7 @@
 the causes had been mended by the first two."""
 
 from msgspec.structs import replace
-from tests.corpus.case import Case
+from tests.corpus.case import Case, FirstRun
 from tests.corpus.surroundings import (
     BROADCAST_LINE,
     IDLE_WORKER,
@@ -393,6 +393,8 @@ def _shmem() -> Bundle:
         gpus=spinning(cards, 190, memory=3.0),
     )
 
+
+FIRST_RUN = FirstRun(established=6, supported=4, missed=4, undecided=11)
 
 CASES = (
     Case(

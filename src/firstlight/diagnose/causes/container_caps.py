@@ -7,6 +7,7 @@ from typing import NamedTuple
 from firstlight.core.gap import Gap
 from firstlight.diagnose.causes.ulimit import everyone
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.losses import CRASHES, TOGETHER_S
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
@@ -14,6 +15,7 @@ from firstlight.diagnose.sightings import both, lines
 _FORBIDDEN = re.compile(
     r"operation not permitted|EPERM|permission denied|errno:? 1\b|errno 13\b|error 1\b", re.IGNORECASE
 )
+_NOT_PERMITTED = re.compile(r"operation not permitted|\bEPERM\b", re.IGNORECASE)
 
 
 class _Need(NamedTuple):
@@ -71,6 +73,25 @@ def _told(scene: Scene) -> Iterator[Sighting]:
     yield from (sighting for sighting, _ in _refused(scene))
 
 
+def _died_of_it(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process ended by itself as the log told that something is not permitted, where a filter forbids system
+    calls: which one, it did not say."""
+    gone = next(iter(scene.deaths), None)
+    if gone is None or (gone.signal is not None and gone.signal not in CRASHES):
+        return
+    told = [
+        Sighting(shortened(f"log: {line.message}"), (gone.id.pid,), "--security-opt seccomp=unconfined")
+        for line in lines(scene.bundle)
+        if _NOT_PERMITTED.search(line.message) and abs(gone.at - line.at) <= TOGETHER_S
+    ]
+    filtered = (
+        Sighting(f"{scene.name(one.process.id.pid)} is under a seccomp filter", (one.process.id.pid,))
+        for one in everyone(scene)
+        if one.facts.seccomp == 2
+    )
+    yield from both(told, filtered)
+
+
 def _absent_device(scene: Scene) -> Iterator[Sighting | Gap]:
     """A transport between GPUs fails, and the device that it needs is not in the container."""
     here = scene.bundle.host.devices
@@ -91,6 +112,7 @@ CAUSE = Cause(
     clues=(
         decides("Was a call forbidden, and does a process lack the capability for it?", _told_and_lacking),
         supports("Does the log say that such a call was forbidden?", _told),
+        supports("Did a process end as something was forbidden, under a filter of system calls?", _died_of_it),
         supports("Does a transport fail whose device is not there?", _absent_device),
     ),
     advice=Advice(

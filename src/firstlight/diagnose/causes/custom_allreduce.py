@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.words import exit_words
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
-from firstlight.diagnose.devices import CUSTOM_ALL_REDUCE, all_in, diverted, spinning
+from firstlight.diagnose.devices import CUSTOM_ALL_REDUCE, all_in, diverted, runners, spinning, still
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said, variable
 
 _FAILED = r"(cuda|hip) error.*custom_all_reduce\.cu|custom_all_reduce\.cu\S*:\d+.*(error|invalid)"
+_SET_UP = r"\((symm_mem|\w*symmetric_memory)\w*\.py"
 _SEGMENTS = r"PYTORCH_(CUDA_|HIP_)?ALLOC_CONF"
 
 
@@ -38,6 +39,12 @@ def _diverted(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(all_in(scene, CUSTOM_ALL_REDUCE), diverted(scene))
 
 
+def _sets_up(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank is in the set-up of memory that others may write, which takes moments, and nobody moves."""
+    if len(runners(scene)) > 1 and still(scene):
+        yield from all_in(scene, _SET_UP)
+
+
 def _off(scene: Scene) -> Iterator[Sighting]:
     if scene.bundle.option("disable-custom-all-reduce") is not None:
         yield Sighting("option: --disable-custom-all-reduce")
@@ -51,13 +58,14 @@ CAUSE = Cause(
         decides("Did it fail to export memory of expandable segments, and end a rank?", _exports_segments),
         supports("Do GPUs spin while every rank is in it?", _spins),
         supports("Is every rank in it while ACS, IOMMU or BAR1 is in the way of peers?", _diverted),
+        supports("Is every rank in the set-up of memory for it, unmoved?", _sets_up),
         rules_out("Is it switched off?", _off),
         foresees("Are expandable segments on, whose memory it cannot export?", _expandable),
     ),
     advice=Advice(
         confirm=("Start once with --disable-custom-all-reduce (vLLM, SGLang): then NCCL does the work.",),
         work_around=(
-            "--disable-custom-all-reduce.",
+            "--disable-custom-all-reduce; for symmetric memory VLLM_ALLREDUCE_USE_SYMM_MEM=0.",
             "With expandable segments: leave expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF.",
         ),
         repair=("See what is in the way of peers: iommu=pt, ACS off on the bridges above the GPUs, BAR1 size.",),

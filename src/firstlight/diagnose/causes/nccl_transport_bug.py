@@ -36,6 +36,10 @@ CAUSE = Cause(
     advice=Advice(
         confirm=(
             "NCCL_DEBUG=INFO with NCCL_DEBUG_SUBSYS=NET on every node; ibstat and the error counters of each port.",
+            (
+                "If it fails at once: ib_write_bw between the two cards with the same GID (NCCL_IB_GID_INDEX); on "
+                "RoCE it must be one of the version and the network that both have (show_gids)."
+            ),
             "NCCL_IB_DISABLE=1 (sockets, slow): if it then works for as long, the RDMA transport is at fault.",
         ),
         work_around=("NCCL_CROSS_NIC=0, one rail (NCCL_IB_HCA=…), or another version of NCCL.",),

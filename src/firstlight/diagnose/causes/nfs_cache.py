@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, lines, said
+from firstlight.diagnose.sightings import both, lines
 
 _LOST = (
     r"Stale file handle|Errno 116|Errno 39\b|Directory not empty|No such file or directory|FileNotFoundError"
@@ -26,10 +27,9 @@ def _tripped(scene: Scene) -> Iterator[Sighting]:
     roots = [
         place.path.rstrip("/") + "/" for place in storage.slow_places(scene, *storage.CACHES) if place.path != "/"
     ]
-    hits = {line.message for line in lines(scene.bundle) if any(root in line.message for root in roots)}
-    for sighting in said(scene, _LOST):
-        if any(re.search(re.escape(sighting.quote.partition(": ")[2][:40]), hit) for hit in hits):
-            yield sighting
+    for line in lines(scene.bundle):
+        if any(root in line.message for root in roots) and re.search(_LOST, line.message, re.IGNORECASE):
+            yield Sighting(shortened(f"log: {line.source or 'the server'}: {line.message}"))
 
 
 def _error_and_place(scene: Scene) -> Iterator[Sighting | Gap]:

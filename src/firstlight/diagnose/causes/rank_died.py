@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from firstlight.diagnose import deaths
-from firstlight.diagnose.clues import Cause, Nature, Sighting, decides
+from firstlight.diagnose import deaths, quotes
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.ranks import workers
 from firstlight.diagnose.scene import Scene
 
 
@@ -13,11 +14,39 @@ def _missed(scene: Scene) -> Iterator[Sighting]:
         yield from deaths.the_end(scene)
 
 
+def _absent(scene: Scene) -> Iterator[Sighting]:
+    """There are fewer ranks on this machine than it should have, and those that are there wait where ranks meet: one
+    ended before anybody looked, or never started."""
+    there = {one.rank for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"}
+    wanted = scene.bundle.ranks
+    waits = [group for group in scene.groups if group.together]
+    if scene.missed or not there or len(there) >= wanted or scene.bundle.nodes > 1 or max(there) >= wanted:
+        return
+    if sum(len(group.members) for group in waits) == len(there):
+        gone = ", ".join(str(one) for one in range(wanted) if one not in there)
+        pids = tuple(one.pid for group in waits for one in group.members)
+        yield Sighting(f"{len(there)} of {wanted} ranks are there, and none has the number {gone}", pids, gone)
+        yield Sighting(quotes.stack(waits[0].first), pids[:1])
+
+
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    return deaths.title(scene, seen) if scene.missed else "rank {what} is not there, and the others wait for it"
+
+
+def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
+    if scene.missed:
+        return deaths.advice(scene, seen)
+    return Advice(steps=("Read that rank's own log from the start, and the kernel's (dmesg) for its end.",))
+
+
 CAUSE = Cause(
     id="rank_died",
     nature=Nature.DEATH,
-    title=deaths.title,
-    clues=(decides("Did a rank end, before anybody else that is missed?", _missed),),
-    advice=deaths.advice,
+    title=_title,
+    clues=(
+        decides("Did a rank end, before anybody else that is missed?", _missed),
+        supports("Is a rank not there for which the others wait?", _absent),
+    ),
+    advice=_advice,
     traps=("What other ranks print afterwards, a lost connection or a timeout, follows from the first end.",),
 )

@@ -17,7 +17,7 @@ FULL_SHARE = 0.99
 NEARLY_FULL_SHARE = 0.85
 AMPLE_BYTES = 1024 * 1024 * 1024
 _REFUSED = (
-    r"posix_fallocate.*(no space|failed)"
+    r"posix_fallocate.*(no space|failed)|(error|failed).{0,20}(creating|allocating) (a )?shared memory"
     r"|(shared memory|shm\b|/dev/shm|psm_\w+).*(no space left|too small|insufficient|cannot allocate|bus error)"
     r"|(no space left|bus error|insufficient).*(shared memory|shm\b|/dev/shm)"
 )

@@ -53,6 +53,18 @@ def _faults_anywhere(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_faults(scene), where.stands(scene, _LOADS))
 
 
+def _faults_on_weights(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel holds a thread for pages, of a process that fetches many, slowly, and has weights open."""
+    fetching = {pid for one in _faults(scene) for pid in one.pids}
+    for one in storage.in_storage(scene):
+        if isinstance(one, Gap):
+            yield one
+        elif fetching & set(one.pids):
+            standing = scene.standing(one.pids[0])
+            opened = [file.target for file in storage.weight_files(standing.look)] if standing else []
+            yield from [one, Sighting(shortened(f"weights: {opened[0]}"), one.pids)] if opened else []
+
+
 def _faults(scene: Scene) -> Iterator[Sighting]:
     """Processes that fetch pages from storage, slower than a local disk would give them."""
     passed = where.seconds_between(scene)
@@ -110,6 +122,7 @@ CAUSE = Cause(
         decides("Are weights on a slow file system read page by page?", _faults_on_slow),
         supports("Are weights on a slow file system being read?", _reads_slowly),
         supports("Are weights fetched page by page, below the speed of a disk?", _faults_anywhere),
+        supports("Does the kernel hold a thread for pages of weights, of which it fetches many?", _faults_on_weights),
         speaks_against("Is the machine short of memory?", _short_of_memory),
         foresees("Do the weights lie on a slow file system?", _foreseen),
     ),

@@ -13,6 +13,7 @@ from firstlight.core.vocabulary import Role
 from firstlight.core.words import printable
 from firstlight.diagnose import building, clauses, quotes, storage
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
+from firstlight.diagnose.devices import runners
 from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled, polling
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last, unseen_stacks
@@ -38,6 +39,15 @@ def _probably(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _is_old(scene: Scene, lock: Lock) -> bool:
     return lock.age_s >= scene.bundle.at - scene.bundle.started or not scene.bundle.started
+
+
+def _all_poll(scene: Scene) -> Iterator[Sighting]:
+    """Lock files could not be seen; whoever runs the model sits in a FileBaton, and nobody of the server builds."""
+    look, those = last(scene), runners(scene)
+    if look is None or not isinstance(look.locks, Gap) or not those or any(_building(scene)):
+        return
+    if all(map(_is_in_file_baton, those)):
+        yield from (Sighting(quotes.stack(one), (one.pid,)) for one in those)
 
 
 def _polled(scene: Scene) -> Iterator[Polled]:
@@ -137,6 +147,9 @@ def _unseen(scene: Scene) -> Iterator[Gap]:
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     if not any(one.pids for one in seen):
         return "the build lock {what} is left from before"
+    if not any(one.what for one in seen):
+        names = scene.names.all(tuple(dict.fromkeys(pid for one in seen for pid in one.pids)))
+        return f"{names} waits for a build lock, and nobody of this server builds"
     if len(seen[0].pids) > 1 and seen[0].pids[0] in {one.holder for one in polled(scene)}:
         return (
             f"{scene.name(seen[0].pids[1])} waits for the build lock {{what}}, which {{who}} holds without building"
@@ -151,7 +164,7 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
 
 
 def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
-    path = next((one.what for one in seen if one.what), "")
+    path = next((one.what for one in seen if one.what), "LOCKFILE")
     return Advice(
         confirm=(
             "lslocks and fuser -v on the file; pgrep -a 'ninja|nvcc|cicc|ptxas' on every machine that shares it.",
@@ -177,6 +190,7 @@ CAUSE = Cause(
         supports("Does a process poll one of several locks that others hold without building?", _perhaps_idly),
         supports("Does a process poll a lock file in whose folder nobody works?", _probably),
         supports("Does a process poll a lock on a network file system that nobody here holds?", _on_network_disk),
+        supports("Does all the server sit in a FileBaton, with locks that could not be seen?", _all_poll),
         speaks_against("Is a compiler at work?", _building),
         foresees("Is a lock file left in a build folder where nobody builds?", _foreseen),
     ),

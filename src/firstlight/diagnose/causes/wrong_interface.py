@@ -30,6 +30,7 @@ _NOT_FOUND = (
     r"unable to find address|no (socket )?interface found|interface .*not found|no such device|find interface"
 )
 _FELL_BACK = r"using the loopback address|falling back to (the )?loopback|loopback .{0,20}fallback"
+_NO_MESH = r"connectFullMesh|timed out|refused|failed to connect"
 _JOINS = rf"{MEETS}|new_group|ncclCommInitRank|all_reduce|connectFullMesh|monitored_barrier"
 
 
@@ -90,6 +91,13 @@ def _fell_back(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks of several nodes join a group, one is at loopback, and the log says that it was taken for want of
     another address."""
     yield from both(_on_loopback(scene), both(said(scene, _FELL_BACK), _joining(scene)))
+
+
+def _others_fell_back(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several nodes join a group, and the log tells that some took loopback and that a group failed."""
+    if network.node_count(scene) > 1:
+        fell = (one._replace(what="loopback") for one in said(scene, _FELL_BACK))
+        yield from both(both(fell, said(scene, _NO_MESH)), _joining(scene))
 
 
 def _joins_on_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -157,6 +165,7 @@ CAUSE = Cause(
         decides("Does a variable name an interface that is not up, and does the log say so?", _missing_and_told),
         decides("Does the log complain about an address of a tunnel or bridge where ranks meet?", _complained),
         decides("Did a rank of several nodes take loopback for want of another address?", _fell_back),
+        supports("Did a rank of several nodes take loopback, and did a group fail?", _others_fell_back),
         supports("Does a rank of several nodes knock at loopback?", _joins_on_loopback),
         supports("Does a process that joins use an address of a tunnel or bridge?", _uses),
         supports("Do ranks of several nodes join by a name that means loopback?", _own_name_is_loopback),
