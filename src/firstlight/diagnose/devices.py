@@ -14,7 +14,7 @@ from firstlight.core.vocabulary import Role
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Sighting
 from firstlight.diagnose.places import first
-from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.quotes import outwards, shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import gpus
 from firstlight.diagnose.standing import Standing
@@ -74,15 +74,13 @@ def in_place(scene: Scene, pattern: str) -> tuple[Standing, ...]:
 
 def elsewhere(scene: Scene, pattern: str) -> tuple[Standing, ...]:
     """Those who run the model, whose stack was seen, and who do not stand in a frame that matches."""
-    return tuple(one for one in runners(scene) if frames_of(one) and _at(one, pattern) is None)
+    return tuple(one for one in runners(scene) if one.words and _at(one, pattern) is None)
 
 
 def quoted(scene: Scene, those: Iterable[Standing], pattern: str = "") -> Iterator[Sighting]:
     """Where each of them stands, from the frame that matches outwards."""
     for one in those:
-        words = frames_of(one)
-        at = _at(one, pattern) or 0
-        told = " < ".join(words[max(0, at - 1) : at + 3])
+        told = outwards(one.words, _at(one, pattern) or 0)
         yield Sighting(shortened(f"{scene.name(one.pid)}: {told}"), (one.pid,))
 
 

@@ -25,6 +25,14 @@ class Found(NamedTuple):
     depth: int
     stack: Stack
 
+    @property
+    def pid(self) -> int:
+        return self.look.process.id.pid
+
+    @property
+    def main(self) -> bool:
+        return self.thread.tid == self.pid
+
 
 class _Row(NamedTuple):
     order: int

@@ -1,6 +1,6 @@
 """How findings quote what they rest on. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Frame, ThreadLook
@@ -10,6 +10,8 @@ from firstlight.diagnose.standing import Standing
 
 QUOTE_MAX = 160
 """Characters of one line of evidence: it is read in a terminal, among others."""
+QUOTED_FRAMES = 3
+"""Frames that one line of evidence shows, from the one that matters outwards."""
 _CODE_MAX = 60
 _NAME_MAX = 40
 
@@ -29,6 +31,11 @@ def thread(of: ThreadLook) -> str:
 def shortened(text: str) -> str:
     """A line of evidence that may come from anywhere, no longer than such lines should be."""
     return printable(text.strip(), QUOTE_MAX)
+
+
+def outwards(words: Sequence[str], at: int) -> str:
+    """Frames in words, from the one that was looked for outwards, with the one inside it before."""
+    return " < ".join(filter(None, words[max(0, at - 1) : at + QUOTED_FRAMES]))
 
 
 def stack(one: Standing) -> str:

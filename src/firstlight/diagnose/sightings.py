@@ -16,7 +16,7 @@ from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import places
 from firstlight.diagnose.clues import Sighting
 from firstlight.diagnose.frames import words_of
-from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.quotes import outwards, shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.waits import Kind
 
@@ -56,7 +56,7 @@ def kernel_said(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
 
 def last(scene: Scene) -> Look | None:
     """The look that counts."""
-    return scene.bundle.looks[-1] if scene.bundle.looks else None
+    return scene.last
 
 
 def processes(scene: Scene) -> tuple[ProcessLook, ...]:
@@ -80,9 +80,8 @@ def stands_in(scene: Scene, pattern: str, *, native: bool = False, waiting: bool
         if isinstance(there, Gap):
             yield there
         elif not (waiting and there.thread.state == "R"):
-            pid = there.look.process.id.pid
-            shown = " < ".join(filter(None, map(words_of, there.stack[max(0, there.depth - 1) : there.depth + 3])))
-            yield Sighting(shortened(f"{scene.name(pid)}: {shown}"), (pid,))
+            shown = outwards(places.texts(there.stack, words_of), there.depth)
+            yield Sighting(shortened(f"{scene.name(there.pid)}: {shown}"), (there.pid,))
 
 
 def unseen_waits(scene: Scene) -> Iterator[Gap]:

@@ -2,52 +2,31 @@
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from firstlight.core.gap import Gap
-from firstlight.core.look import Folder, Frame, NativeFrame, ProcessLook, ThreadLook
+from firstlight.core.look import Folder, Frame, NativeFrame, ProcessLook
 from firstlight.diagnose import frames, places
 from firstlight.diagnose.clues import Sighting
 from firstlight.diagnose.frames import words_of
-from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.places import Found
+from firstlight.diagnose.quotes import QUOTED_FRAMES, shortened
 from firstlight.diagnose.scene import Scene
 
-QUOTED = 3
-"""Frames that one line of evidence shows."""
 
-
-class At(NamedTuple):
-    """A thread, and the frame of its stack that was looked for, counted from the innermost."""
-
-    look: ProcessLook
-    thread: ThreadLook
-    depth: int
-    stack: tuple[Frame | NativeFrame, ...]
-
-    @property
-    def pid(self) -> int:
-        return self.look.process.id.pid
-
-    @property
-    def main(self) -> bool:
-        return self.thread.tid == self.pid
-
-
-def at(scene: Scene, pattern: str, *, native: bool = False) -> Iterator[At | Gap]:
+def at(scene: Scene, pattern: str, *, native: bool = False) -> Iterator[Found | Gap]:
     """Threads with a frame that matches `pattern`, as "function file" with the whole path (native: "function
     library"); the gap of each stack that could not be seen."""
-    for there in places.found(scene, re.compile(pattern), _full, native=native):
-        yield there if isinstance(there, Gap) else At(*there)
+    yield from places.found(scene, re.compile(pattern), _full, native=native)
 
 
 def _full(frame: Frame | NativeFrame) -> str:
     return f"{frame.function} {frame.library if isinstance(frame, NativeFrame) else frame.file}"
 
 
-def shown(scene: Scene, there: At) -> Sighting:
+def shown(scene: Scene, there: Found) -> Sighting:
     """Where a thread stands, from the frame that was looked for outwards, with the innermost before it."""
     inner = [there.stack[0]] if there.depth else []
-    stack = [*inner, *there.stack[there.depth : there.depth + QUOTED]]
+    stack = [*inner, *there.stack[there.depth : there.depth + QUOTED_FRAMES]]
     return Sighting(
         shortened(f"{scene.name(there.pid)}: {' < '.join(filter(None, map(words_of, stack)))}"), (there.pid,)
     )
