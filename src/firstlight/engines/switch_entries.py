@@ -86,10 +86,12 @@ class OptionEntry(Entry, kw_only=True):
 
 class VariableEntry(Entry, kw_only=True):
     """Variables of the environment, names or patterns with *. Each is a switch, unless they are one `together`, which
-    then has the `name`. Off is unset."""
+    then has the `name`. Off is unset. `own`: only where the command itself sets it, since a server may not start
+    without what it would inherit."""
 
     variables: tuple[str, ...]
     together: bool = False
+    own: bool = False
 
 
 class FeatureEntry(Entry, kw_only=True):

@@ -124,7 +124,7 @@ def _values(words: Sequence[str], index: int, takes: Takes, kept: str) -> int:
         return 0
     count = 0
     for word in words[index + 1 :]:
-        if _is_option(word) or (takes is Takes.UNKNOWN and (word == kept or word.endswith(_SCRIPTS))):
+        if _is_option(word) or (takes is Takes.UNKNOWN and ((kept and word == kept) or word.endswith(_SCRIPTS))):
             break
         count += 1
         if takes in {Takes.ONE, Takes.OPTIONAL}:

@@ -63,7 +63,7 @@ def space_of(
     pieces = (*reading.front(front), *reading.arguments(arguments))
     found = [*reading.option_switches(pieces), *reading.variable_switches(environ, pieces)]
     if features:
-        found += reading.feature_switches({one.name for one in found})
+        found += reading.feature_switches({*(one.name for one in found), *(VARIABLE + name for name in environ)})
     there = {one.name for one in found}
     return CommandSpace(
         switches=tuple(_among(one, there) for one in found),
@@ -206,7 +206,7 @@ class _Reading:
                     _Described(f"{name}={value}", name in own)
                 )
         for name, (entry, its) in of.items():
-            if entry.fixed and not any(one.own for one in its):
+            if (entry.fixed or entry.own) and not any(one.own for one in its):
                 continue
             levels = variable_levels([one.setting for one in its])
             kind = "group" if entry.together else "variable"

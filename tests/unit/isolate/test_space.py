@@ -180,7 +180,12 @@ def test_a_secret_stays_out_of_what_is_shown() -> None:
 
 
 def test_an_option_given_twice_is_one_switch() -> None:
-    assert only(read("vllm serve m -tp 2 --enforce-eager --tensor-parallel-size=4")) == "vllm serve m"
+    assert only(read("vllm serve m -tp 2 --dtype half --tensor-parallel-size=4")) == "vllm serve m"
+
+
+def test_what_calms_a_server_stays_so_that_nothing_is_added_by_taking_away() -> None:
+    line_of_calm = "vllm serve m --enforce-eager --disable-custom-all-reduce --kv-cache-memory-bytes 268435456"
+    assert read(line_of_calm).names == ()
 
 
 def test_needs_hold_only_among_what_was_given() -> None:
@@ -214,6 +219,11 @@ def test_which_gpus_there_are_is_not_for_us_to_change() -> None:
     assert read("CUDA_VISIBLE_DEVICES=0 vllm serve m").switch("env:CUDA_VISIBLE_DEVICES").fixed
 
 
+def test_what_a_server_may_not_start_without_is_only_taken_if_the_command_sets_it() -> None:
+    assert read("vllm serve m", {"PYTHONPATH": "/x", "LD_LIBRARY_PATH": "/y"}).names == ()
+    assert read("PYTHONPATH=/x vllm serve m").names == ("env:PYTHONPATH",)
+
+
 # What the server does unasked
 
 
@@ -224,9 +234,10 @@ def test_features_are_switched_off_by_what_is_added() -> None:
 
 
 def test_features_are_none_where_the_command_decides_or_there_is_one_rank() -> None:
-    names = read("NCCL_P2P_DISABLE=1 vllm serve m --enforce-eager", features=True).names
-    assert not {"graphs", "compile-cache", "peer-to-peer", "custom-all-reduce"} & set(names)
-    assert "enforce-eager" in names
+    one = read("vllm serve m --enforce-eager", features=True).names
+    assert not {"graphs", "compile-cache", "peer-to-peer", "custom-all-reduce"} & set(one)
+    calmed = read("NCCL_P2P_DISABLE=1 vllm serve m -tp 2", {"NCCL_IB_DISABLE": "1"}, features=True).names
+    assert not {"peer-to-peer", "infiniband", "env:NCCL_P2P_DISABLE", "env:NCCL_IB_DISABLE"} & set(calmed)
 
 
 # Files of options
