@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import NamedTuple
 
+from firstlight.core.compilers import is_compiler
 from firstlight.core.vocabulary import Role
 from firstlight.engines.ranks import UNKNOWN, Sizes, rank_of
 from firstlight.engines.table import ENGINES, Title, table
@@ -25,11 +26,6 @@ class Identity(NamedTuple):
     name: str
 
 
-_COMPILER = re.compile(
-    r"(?:[\w.]+-linux-gnu-)?"
-    r"(?:nvcc|cicc|ptxas|cudafe\+\+|fatbinary|nvlink|ninja|make|cmake|cc1|cc1plus|lto1|collect2|as|ld(?:\.\w+)?|hipcc"
-    r"|cc|c\+\+|gcc|g\+\+|clang|clang\+\+|icpx|dpcpp)(?:-\d[\d.]*)?"
-)
 _ANYWHERE_CHARACTERS = 2000
 
 
@@ -43,7 +39,7 @@ def identify(cmdline: Sequence[str], comm: str, sizes: Sizes = UNKNOWN) -> Ident
     """
     program = PurePath(cmdline[0]).name if cmdline else comm
     joined = " ".join(cmdline)[:_ANYWHERE_CHARACTERS]
-    if _COMPILER.fullmatch(program) or _COMPILER.fullmatch(comm):
+    if is_compiler(program) or is_compiler(comm):
         return Identity(Role.COMPILER, "", -1, program)
     if "_inductor/compile_worker" in joined:
         return Identity(Role.COMPILER, "", -1, "inductor compile worker")

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
+from firstlight.core.compilers import is_compiler
 from firstlight.core.look import Lock
 from firstlight.evidence import folders
 from firstlight.evidence.mounts import Disks, filesystem_at, mounts_of
@@ -23,12 +24,6 @@ from firstlight.evidence.mounts import Disks, filesystem_at, mounts_of
 ENTRIES_MAX = 5000
 DEPTH_MAX = 4
 EXTENSIONS = "torch_extensions"
-COMPILERS = re.compile(
-    r"(.*-)?(nvcc|cicc|ptxas|fatbinary|nvlink|cudafe\+\+|ninja|make|cmake|cc1(plus)?|[cg]\+\+|gcc|clang(\+\+)?|ld(\.\w+)?"
-    r"|lld|collect2|as|hipcc|hipconfig)(-\d+)?|x86_64-linux-gn|aarch64-linux-g"
-)
-"""Names of programs that build extensions; the kernel keeps the first fifteen letters."""
-
 _STAYS = "tvm-ffi"
 """The cache whose files of that name are locked by flock(2), and stay when they are not."""
 _SOFT_LOCK_BYTES_MAX = 512
@@ -158,7 +153,7 @@ def workers(deadline: Deadline) -> list[Worker]:
         with suppress(OSError):
             stat = procfs.stat(pid)
             if stat.state not in "ZX":
-                compiles = COMPILERS.fullmatch(stat.comm) is not None
+                compiles = is_compiler(stat.comm)
                 words = " ".join(procfs.cmdline(pid)) if compiles else ""
                 found.append(Worker(pid, stat.comm, procfs.cwd(pid), compiles, words))
     return found
