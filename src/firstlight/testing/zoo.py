@@ -132,7 +132,7 @@ class Planted:
         if not title:
             return self.pid
         titles = {pid: title_of(pid) for pid in marked(self.mark)}
-        found = [pid for pid, name in titles.items() if name.startswith(title)]
+        found = [pid for pid, name in titles.items() if title in name]
         assert found, f"no process is called {title}: {titles}"
         return found[0]
 

@@ -112,6 +112,7 @@ class ProcessTree:
             stats = {id_: _stat(id_.pid) for id_ in self._members}
         except OSError:
             return TreeChange()
+        newcomers += [stat for id_, stat in stats.items() if stat is not None and stat.id != id_]  # a pid used again
         gone = self._drop_gone(stats)
         appeared = self._adopt(newcomers, now)
         gone += [id_ for id_ in appeared if id_ not in self._members]
