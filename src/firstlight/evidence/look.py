@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -64,19 +64,11 @@ def look(
     around = Around(pids, clock, looking.stage(), since=started, deep=deep)
     seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})
     known = looking.at_each("facts of the process", _facts(targets, seen)) if deep else {}
-    held = looking.at_each("open files", {pid: partial(inodes.descriptors, pid) for pid in seen})
-    telling = looking.at_all("sockets", partial(telling_sockets, list(seen)))
-    keys = () if isinstance(telling, Gap) else telling
-    kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads), keys) for pid in held}
-    world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage(0.8)))
-    opened: dict[int, tuple[OpenFile, ...]] = {}
-    if not isinstance(world, Gap):
-        work = {pid: partial(_open_files, seen[pid], kept.get(pid, []), world) for pid in seen}
-        opened = looking.at_each("open files", work)
-    found_locks = looking.at_all("locks", partial(_locks, held, clock, looking.stage(0.8)))
+    has = _files(looking, seen, port)
+    found_locks = looking.at_all("locks", partial(_locks, has.held, clock, looking.stage(0.8)))
     spied = stacks_of([one.process.id for one in seen.values()], clock, looking.whole, dumps) if stacks else {}
     finished = tuple(
-        looking.finish(one, opened.get(pid, ()), spied.get(pid), known.get(pid)) for pid, one in seen.items()
+        looking.finish(one, has.opened.get(pid, ()), spied.get(pid), known.get(pid)) for pid, one in seen.items()
     )
     told = around.told(finished, environ or {}, looking.stage())
     if deep and stacks:
@@ -86,11 +78,31 @@ def look(
         took_s=clock.monotonic() - monotonic,
         monotonic=monotonic,
         processes=finished,
-        listeners=world if isinstance(world, Gap) else _listeners(world, held, port),
+        listeners=_listeners(has.world, has.held, port),
         locks=found_locks if isinstance(found_locks, Gap) else locks.with_pollers(found_locks, finished),
-        gaps=(*(gap for gap in looking.gaps if gap.pid not in seen), *(() if isinstance(world, Gap) else world.gaps)),
+        gaps=(*(gap for gap in looking.gaps if gap.pid not in seen), *_gaps(has.world)),
         **told,
     )
+
+
+class _Files(NamedTuple):
+    """What processes have open: all descriptors, the files among them that matter, and what surrounds these."""
+
+    held: dict[int, list[Descriptor]]
+    opened: dict[int, tuple[OpenFile, ...]]
+    world: World | Gap
+
+
+def _files(looking: "_Looking", seen: Mapping[int, ProcessLook], port: int) -> _Files:
+    held = looking.at_each("open files", {pid: partial(inodes.descriptors, pid) for pid in seen})
+    telling = looking.at_all("sockets", partial(telling_sockets, list(seen)))
+    keys = () if isinstance(telling, Gap) else telling
+    kept = {pid: files.interesting(held[pid], files.waited(seen[pid].threads), keys) for pid in held}
+    world = looking.at_all("sockets and pipes", partial(survey, kept, port, looking.stage(0.8)))
+    if isinstance(world, Gap):
+        return _Files(held, {}, world)
+    work = {pid: partial(_open_files, seen[pid], kept.get(pid, []), world) for pid in seen}
+    return _Files(held, looking.at_each("open files", work), world)
 
 
 def _facts(targets: Sequence[Process], seen: Mapping[int, ProcessLook]) -> "dict[int, partial[ProcessFacts]]":
@@ -113,7 +125,7 @@ def look_around(
         took_s=clock.monotonic() - monotonic,
         monotonic=monotonic,
         processes=(),
-        listeners=world if isinstance(world, Gap) else _listeners(world, {}, port),
+        listeners=_listeners(world, {}, port),
         locks=found_locks,
         gaps=tuple(looking.gaps),
         **told,
@@ -187,9 +199,15 @@ def _open_files(one: ProcessLook, kept: list[Descriptor], world: World) -> tuple
     )
 
 
-def _listeners(world: World, held: Mapping[int, list[Descriptor]], port: int) -> tuple[Listener, ...]:
+def _listeners(world: World | Gap, held: Mapping[int, list[Descriptor]], port: int) -> tuple[Listener, ...] | Gap:
+    if isinstance(world, Gap):
+        return world
     owners = {one.key: pid for pid, found in held.items() for one in found if one.key.startswith("socket:")}
     return listeners.listeners(world.tcp, owners, port, world.holders)
+
+
+def _gaps(world: World | Gap) -> tuple[Gap, ...]:
+    return () if isinstance(world, Gap) else world.gaps
 
 
 def _locks(held: dict[int, list[Descriptor]], clock: Clock, deadline: Deadline) -> tuple[Lock, ...]:

@@ -59,7 +59,7 @@ def test_holder_waiter_path_and_file_system_of_a_lock_are_told(programs: Program
     path = programs.folder / "cache.lock"
     holder, waiter = programs.python(HOLDS, str(path)), programs.python(WAITS, str(path))
     eyes.until_in("flock", waiter)
-    (found,) = locks_of(waiter)
+    (found,) = (one for one in locks_of(waiter) if waiter.id.pid in one.waiters)
     assert (found.kind, found.path) == ("flock", str(path))
     assert (found.holder, found.waiters) == (holder.id.pid, (waiter.id.pid,))
     assert found.holder_name.startswith("python")
