@@ -24,17 +24,16 @@ class GpuProcess(Record):
 class Gpu(Record):
     """One GPU. Shares in percent, power in watts, clocks in MHz, memory in bytes.
 
-    `utilisation` says that a kernel is resident, not that it works: 100 % at idle power with no `memory_activity`
-    is a spin. `architecture` is the compute capability as "90" or "120" (AMD: "gfx942"). `xid` are numbers of
-    NVIDIA's error events that the kernel log or the driver reports for it, oldest first. `ecc_errors` are
-    uncorrected ones. `peers` tells for other GPUs by index what the driver says of peer-to-peer access ("ok", "not
-    supported", "chipset not supported"): "ok" is a claim and no proof. `pci` is its address as /sys has it
-    ("0000:3b:00.0"). `fabric` is the state of the NVLink fabric
-    ("completed", "completed with error 31", "in progress", "not started", "not supported"). `nvlinks` counts the links
-    that the card has, `nvlinks_down` those that are not up: all of them on a card that is not bridged, which is no
-    fault. `fault` is what the driver says where it gives the GPU up ("GPU is lost"), or that it never answered for
-    it; empty if it did. `repair` tells whether broken memory waits for a reset to be replaced: "none", "pending",
-    "failed". `bar1_bytes` is the window through which others reach its memory.
+    `utilisation` says that a kernel is resident, not that it works: 100 % at idle power with no `memory_activity` is
+    a spin. `architecture` is the compute capability as "90" or "120" (AMD: "gfx942"). `xid` are numbers of NVIDIA's
+    error events that the kernel log or the driver reports for it, oldest first. `ecc_errors` are uncorrected ones.
+    `peers` tells for other GPUs by index what the driver says of peer-to-peer access ("ok", "not supported", "chipset
+    not supported"): "ok" is a claim and no proof. `pci` is its address as /sys has it ("0000:3b:00.0"). `fabric` is
+    the state of the NVLink fabric ("completed", "completed with error 31", "in progress", "not started", "not
+    supported"). `nvlinks` counts the links that the card has, `nvlinks_down` those that are not up: all of them on a
+    card that is not bridged, which is no fault. `fault` is what the driver says where it gives the GPU up ("GPU is
+    lost"), or that it never answered for it; empty if it did. `repair` tells whether broken memory waits for a reset
+    to be replaced: "none", "pending", "failed". `bar1_bytes` is the window through which others reach its memory.
     """
 
     index: int

@@ -22,7 +22,7 @@ class Node(Record):
 
 
 class Edge(Record):
-    """`source` waits for `target`, by a lock, a pipe, a collective …: the kinds of DESIGN, section 6.
+    """`source` waits for `target`, by a lock, a pipe, a collective …
 
     `kind`: mutex, gil, file_lock, lock_file, pipe, socket, fifo, child, thread, semaphore, collective, device,
     stopped. `label` says it in a few words.

@@ -37,7 +37,7 @@ class Motion(StrEnum):
 
 
 class Signal(StrEnum):
-    """A measured change that means work (DESIGN, section 5)."""
+    """A measured change that means work; `supervise/liveness/signals.py` says from how much on."""
 
     CPU = "cpu"
     READ = "bytes read"
@@ -119,7 +119,7 @@ EXIT_CODES: dict[Outcome, int] = {
 
 
 class Certainty(StrEnum):
-    """What the clues of a cause come to (DESIGN, section 7). No percentages."""
+    """What the clues of a cause come to, by one table (`diagnose/weigh.py`, `Weighed.certainty`). No percentages."""
 
     ESTABLISHED = "established"
     """A decisive clue for it was seen."""

@@ -2,7 +2,7 @@
 
 A clue answers with sightings, each quoting an observation; with a gap where something kept it from telling; or with
 nothing, if it looked and nothing was there. It is decisive or supporting, and speaks for its cause or against it.
-`weigh` draws the verdict from the answers by the rules of DESIGN section 7; no cause has a verdict of its own.
+`weigh` draws the verdict from the answers by one table; no cause has a verdict of its own.
 """
 
 from collections.abc import Callable, Iterable

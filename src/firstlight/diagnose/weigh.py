@@ -1,4 +1,4 @@
-"""Weigh the clues of every cause and draw the verdicts, by the rules of DESIGN section 7. Pure."""
+"""Weigh the clues of every cause and draw the verdicts, by one table for all. Pure."""
 
 import re
 from collections import Counter

@@ -124,9 +124,7 @@ def until_stuck(process: Process, eyes: Eyes) -> ProcessLook:
     return eyes.look(process, stacks=False).processes[0]
 
 
-def test_a_read_that_never_comes_back_tells_file_and_file_system(
-    disk: Disk, programs: Programs, eyes: Eyes
-) -> None:
+def test_a_read_that_never_comes_back_tells_file_and_file_system(disk: Disk, programs: Programs, eyes: Eyes) -> None:
     seen = until_stuck(programs.python(READS, str(disk.file)), eyes)
     (thread,) = seen.threads
     assert thread.state == "D"
