@@ -14,7 +14,7 @@ from firstlight.attempt.looker import Looker, TwoLooks
 from firstlight.attempt.looking import Looking, confirmation
 from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
-from firstlight.attempt.verdict import report_of, with_step
+from firstlight.attempt.verdict import report_of, with_step, without_secrets
 from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, LogSeen, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap
@@ -226,7 +226,7 @@ class Attempt:
         looks = self._looks if outcome != Outcome.EXITED or self._looked_after_the_end() else None
         bundle = self._bundle(looks)
         path = self._write_bundle(bundle) if outcome not in {Outcome.SERVING, Outcome.INTERRUPTED} else ""
-        self._last = report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path)
+        self._last = without_secrets(report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path))
         return self._last
 
     def _bundle(self, looks: TwoLooks | None) -> Bundle:

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from firstlight.core import redact
 from firstlight.core.bundle import Bundle
 from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
@@ -74,6 +75,11 @@ def _listed(watch: Watch) -> tuple[ReportedProcess, ...]:
 def with_step(report: Report, step: str) -> Report:
     """The report with one more thing that can be done next."""
     return msgspec.structs.replace(report, next_steps=(*report.next_steps, step))
+
+
+def without_secrets(report: Report) -> Report:
+    """The report as it may be shown: what it says on a terminal ends in a pipe or a file as often as not."""
+    return msgspec.convert(redact.plain(msgspec.to_builtins(report)), Report)
 
 
 def headline_of(watch: Watch, outcome: Outcome) -> str:

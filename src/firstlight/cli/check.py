@@ -42,15 +42,17 @@ def run(argv: tuple[str, ...], *, as_json: bool) -> int:
     from firstlight.cli.progress import progress
     from firstlight.cli.screen.results import wants_colour, width_of
     from firstlight.clock import SystemClock
+    from firstlight.core.bundle import read_bundle
     from firstlight.core.vocabulary import Certainty
     from firstlight.diagnose import check
     from firstlight.engines import recognise
     from firstlight.report.terminal import findings
+    from firstlight.supervise.runs.journal import redacted_json
 
     server = recognise(argv, os.environ)
     with progress() as say:
         bundle = look_before(server, SystemClock(), say=say)
-    found = check(bundle)
+    found = check(read_bundle(redacted_json(bundle)))  # as it may be shown
     if as_json:
         click.echo(msgspec.json.encode(found))
     elif found:

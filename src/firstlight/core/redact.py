@@ -82,6 +82,7 @@ _NOTHING = frozenset({"", "none", "null", "true", "false", "[]", "()", "''", '""
 _PROSE = frozenset({"and", "argument", "for", "if", "is", "must", "option", "or", "to", "was", "with"})
 _SHELLS_OWN = frozenset({"PWD", "OLDPWD"})
 """Variables in which every shell keeps its working directory; as an option or a key, `pwd` is a password."""
+_COMMANDS = frozenset({"command", "cmdline"})
 _PLACE_NAME = re.compile(r"(?i)_(?:dir|file|path|sock|socket)$")
 _ENTRY_ENDS = re.compile(r"[\n,]")
 _ASSIGNMENT = re.compile(r"(?s)([A-Za-z_]\w*)=(.*)")
@@ -204,6 +205,21 @@ def _open(match: re.Match[str]) -> bool:
     """Whether what stands in a secret's place is none: nothing, or the next word of a sentence about the option."""
     value = match["value"].lower()
     return value in _NOTHING or (match["between"].isspace() and value.rstrip(".,:;") in _PROSE)
+
+
+def plain(value: object, key: str = "") -> object:
+    """A copy of plain JSON data with secrets replaced in every string; command lines as a whole, since an option and
+    its value are two words. `key` is the name that the value has where it came from.
+    """
+    if isinstance(value, str):
+        return text(value)
+    if isinstance(value, dict):
+        return {text(str(name)): plain(item, str(name)) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        if key in _COMMANDS:
+            return command([str(word) for word in value])
+        return [plain(item) for item in value]
+    return value
 
 
 def environ(env: Mapping[str, str]) -> dict[str, str]:

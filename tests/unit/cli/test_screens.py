@@ -105,6 +105,13 @@ class TestPlain:
         assert out.text() == PLAIN
         assert results.text().startswith("STALLED  rank 1 is stopped by a signal\n")
 
+    def test_an_error_line_is_shown_without_its_secrets(self, out: Page, results: Page) -> None:
+        line = "ERROR GET https://host/x?token=verysecretkey"
+        screen = PlainScreen(out.outlet, results.outlet)
+        screen.event(LogSeen(at=0.0, t=1.0, stream="stderr", source="", level="ERROR", text=line))
+        assert "ERROR" in out.text()
+        assert "verysecretkey" not in out.text()
+
     def test_the_same_verdict_again_is_one_line(self, stream: list[Event], out: Page, results: Page) -> None:
         screen = PlainScreen(out.outlet, results.outlet)
         screen.event(stream[-1])

@@ -16,6 +16,7 @@ from firstlight.cli.screen.plain import ERROR_LINES_MAX
 from firstlight.cli.screen.results import Results
 from firstlight.cli.screen.sentences import is_alarm, is_error, sentence, stays
 from firstlight.clock import Clock
+from firstlight.core import redact
 from firstlight.core.events import Event, LogSeen, MotionChanged, Stopped, Stopping, Verdict
 from firstlight.core.view import LiveView
 from firstlight.core.vocabulary import Motion
@@ -93,7 +94,7 @@ class LiveScreen:
     def _say(self, event: Event, line: str) -> None:
         if line:
             style = "bold red" if is_alarm(event) else ""
-            self._console.print(Text(f"[{event.t:7.1f} s] {line}", style), soft_wrap=True)
+            self._console.print(Text(f"[{event.t:7.1f} s] {redact.text(line)}", style), soft_wrap=True)
 
     def _line(self, event: Event) -> str:
         if isinstance(event, LogSeen):

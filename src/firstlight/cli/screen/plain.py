@@ -4,6 +4,7 @@ from firstlight.cli.screen.outlet import Outlet
 from firstlight.cli.screen.phasenews import PhaseNews
 from firstlight.cli.screen.results import Results
 from firstlight.cli.screen.sentences import is_error, sentence, stays
+from firstlight.core import redact
 from firstlight.core.events import Event, LogSeen, MotionChanged, Stopping, Verdict
 from firstlight.core.log import Counter
 from firstlight.core.view import LiveView
@@ -72,7 +73,7 @@ class PlainScreen:
     def _say(self, t: float, line: str) -> None:
         if line:
             self._next_heartbeat = max(self._next_heartbeat, t + HEARTBEAT_S)
-            self._out.write(f"[{t:7.1f} s] {line}\n")
+            self._out.write(f"[{t:7.1f} s] {redact.text(line)}\n")
             self._out.flush()
 
 

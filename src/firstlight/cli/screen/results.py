@@ -5,6 +5,7 @@ from typing import TextIO
 
 from firstlight.cli.screen.outlet import Outlet
 from firstlight.core.report import Report
+from firstlight.core.words import printable
 
 NARROW = 60
 WIDE = 100
@@ -22,7 +23,7 @@ class Results:
 
         news = f"{report.outcome} {report.phase} {report.bundle}"
         full = terminal(report, width=width_of(self._out), colour=wants_colour(self._out))
-        self._out.write(full if news != self._last else f"{report.headline}\n")
+        self._out.write(full if news != self._last else f"{printable(report.headline)}\n")
         self._out.flush()
         self._last = news
 

@@ -27,15 +27,13 @@ WAITING_LINES_MAX = 1000
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
 
-_COMMANDS = frozenset({"command", "cmdline"})
-
 
 def redacted_json(record: Record) -> bytes:
     """The record as one line of JSON, every secret replaced and every text fit to be written, whatever it holds.
 
     Nothing else is ever written to a run.
     """
-    return msgspec.json.encode(_redacted(msgspec.to_builtins(record)))
+    return msgspec.json.encode(redact.plain(msgspec.to_builtins(record)))
 
 
 def to_line(event: Event) -> bytes:
@@ -161,18 +159,3 @@ def _event_or_gap(line: bytes, number: int) -> Event | Gap:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = f"it is torn, or from another version of firstlight: {error}"
         return Gap(what=f"line {number} of the journal", reason=GapReason.FAILED, detail=detail)
-
-
-def _redacted(value: object, key: str = "") -> object:
-    """A copy of plain JSON data with secrets replaced in every string; command lines as a whole, since an option and
-    its value are two words.
-    """
-    if isinstance(value, str):
-        return redact.text(value)
-    if isinstance(value, dict):
-        return {redact.text(str(name)): _redacted(item, str(name)) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        if key in _COMMANDS:
-            return redact.command([str(word) for word in value])
-        return [_redacted(item) for item in value]
-    return value
