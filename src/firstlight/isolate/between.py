@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from firstlight.attempt import Traces
 from firstlight.clock import Clock, Deadline
 from firstlight.core.gap import Gap
+from firstlight.core.process import ProcessId
 from firstlight.errors import FirstlightError
 from firstlight.isolate.trial import Launched
 
@@ -40,27 +41,16 @@ class Between:
         Raises:
             Poisoned: it is not, and the next would not be judged fairly.
         """
-        self._await_processes(launched)
+        await_end(self._traces, launched.processes, self._clock)
         self._await_port()
         notes = [f"{name} was left behind and could not be removed" for name in launched.left if "/dev/shm" in name]
         return (*notes, *self._gpu_notes(launched), *self._lock_notes())
-
-    def _await_processes(self, launched: Launched) -> None:
-        def living() -> bool:
-            return bool(self._traces.alive(launched.processes))
-
-        if self._lasts(living, PROCESSES_S, "the end of the trial's processes"):
-            one = self._traces.alive(launched.processes)[0]
-            raise Poisoned(
-                f"{launched.processes[one]} (pid {one.pid}) of the trial lives on, and would disturb the next",
-                f"End it (`kill -9 {one.pid}`; in state D only a reboot or its file system helps), then resume.",
-            )
 
     def _await_port(self) -> None:
         def taken() -> bool:
             return self._port != 0 and self._traces.listener(self._port) is not None
 
-        if self._lasts(taken, PORT_S, "the trial's port"):
+        if _lasts(taken, PORT_S, "the trial's port", self._clock):
             owner = self._traces.listener(self._port)
             who = (
                 f"{owner.name} (pid {owner.pid})" if owner is not None and not isinstance(owner, Gap) else "somebody"
@@ -72,7 +62,7 @@ class Between:
 
     def _gpu_notes(self, launched: Launched) -> list[str]:
         pids = [one.pid for one in launched.processes]
-        if not self._lasts(lambda: bool(self._traces.on_gpus(pids)), GPUS_S, "the trial's GPU memory"):
+        if not _lasts(lambda: bool(self._traces.on_gpus(pids)), GPUS_S, "the trial's GPU memory", self._clock):
             return []
         return [f"{GPUS_S:.0f} s after the trial the GPU still has memory of it; the next one may have less"]
 
@@ -86,11 +76,28 @@ class Between:
             )
         return notes
 
-    def _lasts(self, condition: Callable[[], bool], seconds: float, name: str) -> bool:
-        """Whether a condition still holds when its time is up; usually it is over at once."""
-        deadline = Deadline(self._clock, seconds, name)
-        while condition():
-            if deadline.passed:
-                return True
-            self._clock.sleep(POLL_S)
-        return False
+
+def await_end(traces: Traces, processes: Mapping[ProcessId, str], clock: Clock) -> None:
+    """Wait until these processes, by name, have ended.
+
+    Raises:
+        Poisoned: one lives on.
+    """
+    if not _lasts(lambda: bool(traces.alive(processes)), PROCESSES_S, "the end of the trial's processes", clock):
+        return
+    one = next(iter(traces.alive(processes)), None)
+    if one is not None:
+        raise Poisoned(
+            f"{processes[one]} (pid {one.pid}) of the trial lives on, and would disturb the next",
+            f"End it (`kill -9 {one.pid}`; in state D only a reboot or its file system helps), then resume.",
+        )
+
+
+def _lasts(condition: Callable[[], bool], seconds: float, name: str, clock: Clock) -> bool:
+    """Whether a condition still holds when its time is up; usually it is over at once."""
+    deadline = Deadline(clock, seconds, name)
+    while condition():
+        if deadline.passed:
+            return True
+        clock.sleep(POLL_S)
+    return False

@@ -33,7 +33,8 @@ def isolate(sitting: Sitting, commands: Commands) -> Answer:
     order = order_of(space, known.findings, known.phase) if known else order_of(space)
     for name, why in order.why:
         sitting.say(f"suspect: {name} ({why})")
-    dropped = _shrunk(sitting, commands, full, first[-1])
+    slow = first[-1].outcome is Outcome.SAME and first[-1].seconds >= SLOW_S
+    dropped = _shrunk(sitting, commands, full) if slow and not order.suspects else frozenset()
     names = tuple(name for name in order.names if name not in dropped)
     found = _driven(sitting, search(space, names, sum(name in names for name in order.names[: order.suspects])))
     found = _with_dropped(found, dropped)
@@ -78,9 +79,7 @@ def _driven(sitting: Sitting, questions: Search) -> Found:
         return found
 
 
-def _shrunk(sitting: Sitting, commands: Commands, full: Setting, first: Trial) -> Setting:
-    if first.outcome is not Outcome.SAME or first.seconds < SLOW_S:
-        return frozenset()
+def _shrunk(sitting: Sitting, commands: Commands, full: Setting) -> Setting:
     dropped = smaller(sitting, commands, full)
     if dropped or sitting.scene:
         less = ", ".join([*sitting.scene, *sorted(dropped)])

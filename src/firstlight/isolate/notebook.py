@@ -24,6 +24,7 @@ from firstlight import __version__
 from firstlight.attempt import Folder, folders, new_folder, redacted_json
 from firstlight.clock import Clock
 from firstlight.core import redact
+from firstlight.core.process import ProcessId
 from firstlight.core.record import Record
 from firstlight.core.report import Report
 from firstlight.errors import RunNotFound, UsageError
@@ -32,7 +33,7 @@ from firstlight.isolate.trial import Trial
 NAME = "isolation.jsonl"
 KIND = "isolations"
 LINES_MAX = 100_000
-LINE_BYTES_MAX = 4 << 20
+LINE_BYTES_MAX = 64 << 20
 
 
 class Opened(Record, tag_field="type", tag="opened"):
@@ -59,6 +60,14 @@ class Begun(Record, tag_field="type", tag="begun"):
     scene: tuple[str, ...] = ()
 
 
+class Running(Record, tag_field="type", tag="running"):
+    """A trial's server runs: `server` is its first process."""
+
+    at: float
+    number: int
+    server: ProcessId
+
+
 class Ended(Record, tag_field="type", tag="ended"):
     """A trial has ended."""
 
@@ -80,13 +89,14 @@ class Noted(Record, tag_field="type", tag="noted"):
     what: str
 
 
-Entry: TypeAlias = Opened | Begun | Ended | Known | Noted
+Entry: TypeAlias = Opened | Begun | Running | Ended | Known | Noted
 
 
 class Notebook:
     """One isolation's notes, open for appending, and what they held when it was opened again.
 
-    `past` are the trials that have ended, in order; `unfinished` those that were begun and did not.
+    `past` are the trials that have ended, in order; `unfinished` those that were begun and did not, and `running` the
+    servers of these.
     """
 
     def __init__(self, folder: Folder, entries: Sequence[Entry] = ()) -> None:
@@ -98,6 +108,7 @@ class Notebook:
         self.notes = tuple(one.what for one in entries if isinstance(one, Noted))
         done = {trial.number for trial in self.past}
         self.unfinished = tuple(one for one in entries if isinstance(one, Begun) and one.number not in done)
+        self.running = tuple(one.server for one in entries if isinstance(one, Running) and one.number not in done)
         self._fd = _locked(folder.path / NAME)
 
     @property

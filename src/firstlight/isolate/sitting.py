@@ -10,14 +10,15 @@ from typing import Protocol
 
 from firstlight.attempt import Interrupts, Observer, Traces
 from firstlight.clock import Clock, Deadline
+from firstlight.core.process import ProcessId
 from firstlight.core.report import Report
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import Outcome as End
 from firstlight.errors import FirstlightError, UsageError
-from firstlight.isolate.between import Between
-from firstlight.isolate.notebook import Begun, Ended, Known, Notebook, Noted, Past
+from firstlight.isolate.between import Between, await_end
+from firstlight.isolate.notebook import Begun, Ended, Known, Notebook, Noted, Past, Running
 from firstlight.isolate.problem import Outcome, Setting, Space
-from firstlight.isolate.trial import Trial, launch, outcome_of
+from firstlight.isolate.trial import Launched, Trial, launch, outcome_of
 
 CACHE_VARIABLES = (
     "VLLM_CACHE_ROOT",
@@ -197,6 +198,8 @@ class Sitting:
 
     def _try(self, asked: Begun) -> Trial:
         self._may_go_on()
+        if not self._launches:
+            self._await_leftovers()
         self._numbers = asked.number
         self.notebook.write(asked)
         self.watcher.begun(asked, self.so_far())
@@ -227,12 +230,13 @@ class Sitting:
         between = Between(self._clock, environ, command.port)
         own_s, left_s = self._wishes.deadline_s, self._left_s()
         began = self._clock.monotonic()
-        report, launched = launch(
+        launched = Launched(self.watcher, lambda first: self._note_server(asked.number, first))
+        report = launch(
             command,
             environ,
             known=self.known.signature if self.known else None,
             deadline_s=max(0.1, min(own_s or left_s, left_s)) if own_s or self._wishes.budget_s else 0.0,
-            shown=self.watcher,
+            launched=launched,
             clock=self._clock,
             interrupts=self._interrupts,
         )
@@ -242,6 +246,17 @@ class Sitting:
             self.note(what)
         shutil.rmtree(caches, ignore_errors=True)
         return trial
+
+    def _note_server(self, number: int, first: ProcessId) -> None:
+        self.notebook.write(Running(at=self._clock.wall(), number=number, server=first))
+
+    def _await_leftovers(self) -> None:
+        """What an earlier sitting that was killed left running is being ended by its guard, and must be gone.
+
+        Raises:
+            Poisoned: it is not.
+        """
+        await_end(Traces(self._clock, {}), dict.fromkeys(self.notebook.running, "the server"), self._clock)
 
     def _await_port(self, port: int, environ: Mapping[str, str]) -> None:
         """A port that is kept must be free again."""

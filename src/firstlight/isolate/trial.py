@@ -5,7 +5,7 @@ signature is the known one, a server that comes up when its first token is verif
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from firstlight.attempt import Interrupts, Observer, OnStall, Options, Scene, Stay, start
@@ -54,18 +54,23 @@ class Trial(Record, tag_field="type", tag="trial"):
 
 @dataclass
 class Launched:
-    """What an attempt told while it was followed; the observer of a trial, which hands everything on to `shown`."""
+    """What an attempt told while it was followed; the observer of a trial, which hands everything on to `shown`.
+    `started` is told of the server's first process."""
 
     shown: Observer
+    started: Callable[[ProcessId], None] = lambda first: None
     folder: str = ""
+    server: int = 0
     processes: dict[ProcessId, str] = field(default_factory=dict)
     left: tuple[str, ...] = ()
 
     def event(self, event: Event) -> None:
         if isinstance(event, Started):
-            self.folder = event.folder
+            self.folder, self.server = event.folder, event.pid
         elif isinstance(event, ProcessAppeared):
             self.processes[event.process.id] = event.process.name
+            if event.process.id.pid == self.server:
+                self.started(event.process.id)
         elif isinstance(event, Stopped):
             self.left = event.left
         self.shown.event(event)
@@ -80,10 +85,10 @@ def launch(
     *,
     known: Signature | None,
     deadline_s: float,
-    shown: Observer,
+    launched: Launched,
     clock: Clock,
     interrupts: Interrupts,
-) -> tuple[Report, Launched]:
+) -> Report:
     """Launch a command and follow it to its end. `known` is the stall that it is expected to show."""
     options = Options(
         stay=Stay.ONCE,
@@ -94,9 +99,7 @@ def launch(
         grace_s=GRACE_S,
         known_stall=known,
     )
-    launched = Launched(shown)
-    report = start(command, Scene(options, launched, clock, interrupts), environ)
-    return report, launched
+    return start(command, Scene(options, launched, clock, interrupts), environ)
 
 
 def outcome_of(report: Report, known: Signature | None) -> Outcome:

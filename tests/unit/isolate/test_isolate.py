@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from firstlight.core.report import Finding
 from firstlight.isolate.commands import Commands
 from firstlight.isolate.isolate import isolate
 from firstlight.isolate.ladder import climb_down, lines, rungs
@@ -24,7 +25,7 @@ class Sitting:
         self.space = commands.space
         self.trials: list[Trial] = []
         self.notes: list[str] = []
-        self.known = None
+        self.known: Any = None
         self.scene: tuple[str, ...] = ()
         self.notebook = SimpleNamespace(unfinished=(), past=(), path=Path("/n"), lost="")
         self._rule = rule
@@ -113,6 +114,17 @@ def test_a_slow_stall_is_searched_with_less_around_it_and_confirmed_with_all() -
     assert (first.scene, last.scene) == ((), ())
     assert last.outcome is Outcome.UP
     assert "-tp 8" in answer.harmless
+
+
+def test_with_a_suspect_named_the_search_is_over_sooner_than_a_smaller_scene() -> None:
+    given = commands(*VLLM)
+    sitting = Sitting(given, stalls_if("speculation"), seconds=SLOW_S)
+    fifo = Finding(id="fifo_without_writer", title="nobody writes", verdict="established")
+    sitting.known = SimpleNamespace(findings=(fifo,), phase="draft_init", headline="")
+    answer = isolate(sitting, given)  # type: ignore[arg-type]
+    assert answer.facts == (fifo,)
+    assert len(sitting.trials) == 5, "its fake hands the first trial out anew"
+    assert not any(trial.scene for trial in sitting.trials)
 
 
 def test_a_fast_stall_is_not_searched_with_less() -> None:
