@@ -29,6 +29,7 @@ _GIVES_UP = (
     r"|(health ?check|worker).*(is pending|timed? ?out)|did not (start|become ready|become healthy) (with)?in"
     r"|still loading,? .*elapsed|startup.?timeout"
 )
+_REFUSED_CHECK = re.compile(r"(GET|HEAD) /(healthz?|live\w*|ready\w*|startup|ping|v1/models)\b\S* HTTP\S* [45]\d\d\b")
 _OOM = r"out of memory|oom-kill|Killed process"
 
 
@@ -121,6 +122,18 @@ def _gave_up_and_killed(scene: Scene) -> Iterator[Sighting | Gap]:
             yield Sighting(shortened(f"log: {near.message}"))
 
 
+def _refused_probe(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Asked to end after its health check had been answered with an error, again and again until shortly before."""
+    end = list(_end(scene, asked=True))
+    at = min((gone.at for gone in scene.ended), default=scene.bundle.at)
+    told = [
+        Sighting(shortened(f"log: {line.message}"))
+        for line in (lines(scene.bundle) if end else ())
+        if 0 <= at - line.at <= RECENT_S and _REFUSED_CHECK.search(line.message)
+    ]
+    yield from both(end, told if len(told) > 1 else ())
+
+
 def _oom(scene: Scene) -> Iterator[Sighting]:
     """Memory ran out."""
     yield from (one for one in kernel_said(scene, _OOM) if isinstance(one, Sighting))
@@ -139,6 +152,7 @@ CAUSE = Cause(
         supports("Was it killed while it moved?", _killed),
         supports("Does the log say that somebody gave up while it moved?", _given_up),
         supports("Was one ended by a signal when another said that it gave up?", _gave_up_and_killed),
+        supports("Was it asked to end after its health check was refused again and again?", _refused_probe),
         rules_out("Did memory run out?", _oom),
     ),
     advice=Advice(

@@ -17,16 +17,23 @@ def _missed(scene: Scene) -> Iterator[Sighting]:
 def _absent(scene: Scene) -> Iterator[Sighting]:
     """There are fewer ranks on this machine than it should have, and those that are there wait where ranks meet: one
     ended before anybody looked, or never started."""
-    there = {one.rank for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"}
-    wanted = scene.bundle.ranks
+    living = [one.rank for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"]
+    there, wanted = set(living), scene.bundle.ranks
     waits = [group for group in scene.groups if group.together]
-    if scene.missed or not there or len(there) >= wanted or scene.bundle.nodes > 1 or max(there) >= wanted:
+    missing = [one for one in range(wanted) if one not in there]
+    copies = len(there) < len(living) or max(there, default=wanted) >= wanted
+    if scene.missed or scene.bundle.nodes > 1 or copies or not missing or _elsewhere(there, missing):
         return
     if sum(len(group.members) for group in waits) == len(there):
-        gone = ", ".join(str(one) for one in range(wanted) if one not in there)
+        gone = ", ".join(map(str, missing))
         pids = tuple(one.pid for group in waits for one in group.members)
         yield Sighting(f"{len(there)} of {wanted} ranks are there, and none has the number {gone}", pids, gone)
         yield Sighting(quotes.stack(waits[0].first), pids[:1])
+
+
+def _elsewhere(there: set[int], missing: list[int]) -> bool:
+    """Whether the missing ones may be those of other machines, as with Ray: all of the higher numbers, and many."""
+    return min(missing) > max(there) and len(missing) >= len(there)
 
 
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
