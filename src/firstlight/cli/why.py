@@ -52,12 +52,19 @@ def _read(name: str) -> "Bundle":
         return read_bundle(sys.stdin.buffer.read(BUNDLE_BYTES_MAX + 1))
     path = Path(name)
     if not path.is_file():
+        if _names_a_file(path):
+            raise BundleError(f"there is no file {name}", "`firstlight look PID` makes a bundle now")
         path = _of_run(name)
     try:
         with path.open("rb") as file:
             return read_bundle(file.read(BUNDLE_BYTES_MAX + 1))
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error}") from error
+
+
+def _names_a_file(path: Path) -> bool:
+    """Whether it can be no run: a run's name has neither slash nor suffix, and the folder of one is there."""
+    return not path.is_dir() and ("/" in str(path) or bool(path.suffix))
 
 
 def _of_run(name: str) -> Path:

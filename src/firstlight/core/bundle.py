@@ -105,10 +105,12 @@ def read_bundle(data: bytes) -> Bundle:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BundleError(
             f"this is not a bundle, or only part of one: {error}",
-            "`firstlight attach PID` writes a new one for a server that stalls.",
+            "`firstlight look PID` writes a new one.",
         ) from error
     if header.format != BUNDLE_FORMAT:
-        raise BundleError(f"this is a {header.format!r} file, not a {BUNDLE_FORMAT}")
+        raise BundleError(
+            f"this is a {header.format!r} file, not a {BUNDLE_FORMAT}", "`firstlight look PID` writes one."
+        )
     if header.version > BUNDLE_VERSION:
         raise BundleError(
             f"the bundle has version {header.version}, and this firstlight reads up to {BUNDLE_VERSION}",
@@ -117,4 +119,6 @@ def read_bundle(data: bytes) -> Bundle:
     try:
         return msgspec.json.decode(data, type=Bundle)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BundleError(f"the bundle does not fit its own version: {error}") from error
+        raise BundleError(
+            f"the bundle does not fit its own version: {error}", "`firstlight look PID` writes a new one."
+        ) from error

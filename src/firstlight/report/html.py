@@ -17,7 +17,7 @@ def html(report: Report) -> str:
     """The report as a whole HTML document. Everything that comes from the server is escaped; should something slip
     through all the same, the page's own policy forbids it to run or to fetch.
     """
-    title = f"{sections.outcome(report)}: {report.engine}, {report.run}"
+    title = f"{sections.outcome(report)}: {', '.join(filter(None, (report.engine, report.run)))}"
     style = resources.files("firstlight.report").joinpath("report.css").read_text(encoding="utf-8")
     body = [
         _header(report),

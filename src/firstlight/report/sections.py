@@ -12,7 +12,7 @@ from firstlight.core.log import Counter, LogLine
 from firstlight.core.look import Frame
 from firstlight.core.process import Exit
 from firstlight.core.report import Finding, Report, ReportedProcess
-from firstlight.core.vocabulary import Certainty, GapReason, Outcome, Role
+from firstlight.core.vocabulary import Certainty, GapReason, Outcome, Phase, Role
 from firstlight.core.words import (
     OUTCOME_WORDS,
     counted,
@@ -150,12 +150,18 @@ def process_title(process: ReportedProcess) -> str:
 def process_facts(report: Report, process: ReportedProcess) -> str:
     """What its counters said when it was last seen; of one that ended since, only who it was."""
     if process.state in GONE_STATES or any(gone.id.pid == process.pid for gone in report.exits):
-        parts = [process.role, process.phase or "", "ended"]
+        parts = [process.role, _phase_of(report, process), "ended"]
     else:
         state = STATE_WORDS.get(process.state, printable(process.state, 20))
         load = f"CPU {process.cpu_percent:.0f} %"
-        parts = [process.role, process.phase or "", state, load, size(process.memory_bytes)]
+        parts = [process.role, _phase_of(report, process), state, load, size(process.memory_bytes)]
     return ", ".join(part for part in parts if part)
+
+
+def _phase_of(report: Report, process: ReportedProcess) -> str:
+    """The phase that a process was last seen to enter; once a server serves, all that do its work are there."""
+    minor = process.role in {Role.HELPER, Role.COMPILER}
+    return Phase.SERVING if report.phase is Phase.SERVING and not minor else process.phase or ""
 
 
 def finding_words(finding: Finding) -> tuple[str, str]:

@@ -118,6 +118,14 @@ def test_what_is_no_bundle_is_said_to_be_none(cli: Cli, tmp_path: Path, content:
     assert "Traceback" not in weighed.stderr
 
 
+@pytest.mark.parametrize("name", ["nosuch.json", "nowhere/look", "look-4711.jsn"])
+def test_a_file_that_is_not_there_is_said_not_to_be(cli: Cli, name: str) -> None:
+    weighed = cli("why", name)
+    assert weighed.returncode == 2
+    assert f"there is no file {name}" in weighed.stderr
+    assert "firstlight look PID" in weighed.stderr
+
+
 def test_a_run_without_a_bundle_is_told_from_no_run(cli: Cli) -> None:
     weighed = cli("why", "last")
     assert weighed.returncode == 2

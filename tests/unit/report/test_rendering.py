@@ -217,3 +217,8 @@ def _without_spans(line: str) -> str:
         else:
             kept, line = kept + line[0], line[1:]
     return kept
+
+
+def test_the_title_of_a_look_names_no_run(serving: Report) -> None:
+    page = html(msgspec.structs.replace(serving, run="", outcome=Outcome.LOOKED, engine="vllm"))
+    assert "<title>looked at: vllm</title>" in page

@@ -5,7 +5,7 @@ import pytest
 
 from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.process import Exit, ProcessId
-from firstlight.core.report import Report
+from firstlight.core.report import Report, ReportedProcess
 from firstlight.core.timeline import merged
 from firstlight.core.vocabulary import Outcome, Phase, Role
 from firstlight.report.sections import (
@@ -130,3 +130,22 @@ class TestLogTail:
 
     def test_what_works_has_no_last_words(self, serving: Report) -> None:
         assert self.tail(serving, "one") == []
+
+
+def test_whoever_serves_is_in_no_earlier_phase(serving: Report) -> None:
+    front = ReportedProcess(
+        pid=1,
+        name="front",
+        role=Role.FRONT,
+        rank=-1,
+        label="",
+        state="S",
+        cpu_percent=0.0,
+        memory_bytes=0,
+        doing="",
+        phase=Phase.HTTP_BIND,
+    )
+    assert "serving" in process_facts(serving, front)
+    assert "http_bind" not in process_facts(serving, front)
+    starting = msgspec.structs.replace(serving, phase=Phase.VERIFY)
+    assert "http_bind" in process_facts(starting, front)
