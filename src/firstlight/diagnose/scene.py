@@ -8,6 +8,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import Listener, Lock, Look, ProcessLook
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
+from firstlight.diagnose.bounded import bounded
 from firstlight.diagnose.compare import Difference
 from firstlight.diagnose.losses import Lost, has_like, losses
 from firstlight.diagnose.names import Names
@@ -88,6 +89,7 @@ class Scene:
 def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
     """Read a bundle once. `root` is the server's first process; without it, it is guessed where a look shows who is
     there."""
+    bundle = bounded(bundle)
     look = last_look(bundle)
     changes = difference(bundle)
     stands = standings(bundle, changes)
