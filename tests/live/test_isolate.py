@@ -296,6 +296,8 @@ def test_a_command_that_comes_up_has_nothing_to_isolate(answered: Answered) -> N
 def test_a_deadline_shorter_than_a_launch_is_said(answered: Answered) -> None:
     assert answered.code == 5
     assert "--deadline" in answered.stderr
+    assert answered.said[-1]["type"] == "broken_off"
+    assert "--deadline" in answered.said[-1]["way_out"]
 
 
 @of("killed")

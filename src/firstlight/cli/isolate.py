@@ -81,7 +81,10 @@ Exit codes:
 @click.option("--max-trials", type=click.IntRange(0), default=0, metavar="N", help="Give up after N launches.")
 @click.option("--keep-port", is_flag=True, help="Launch on the command's own port instead of a free one.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object a line on stdout: each trial, last the answer."
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="One JSON object a line on stdout: each trial, last the answer, or why there is none.",
 )
 @click.pass_context
 def command(ctx: click.Context, /, **options: Any) -> None:
@@ -143,7 +146,7 @@ def _finish(sitting: "Sitting", commands: "Commands", screen: "IsolateScreen", *
             return table.exit_code
         answer = isolate(sitting, commands)
     except FirstlightError as error:
-        screen.broken_off(error, sitting.so_far(), sitting.notebook.folder.id, again=bool(sitting.trials))
+        screen.broken_off(error, sitting.so_far(), sitting.notebook.path, again=bool(sitting.trials))
         return error.exit_code
     screen.answer(answer)
     return answer.exit_code

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from firstlight.cli.screen.outlet import Outlet
@@ -61,7 +62,8 @@ class IsolateScreen:
         if so_far != self._so_far:
             self._so_far = so_far
             self._say(f"     known so far: {so_far}")
-        self._say(f"{begun.number:>3}  {setting_words(begun, self._names)}; {begun.why}")
+        setting = setting_words(begun, self._names)
+        self._say(f"{begun.number:>3}  {begun.why if setting in begun.why else f'{setting} ({begun.why})'}")
 
     def ended(self, trial: "Trial", *, remembered: bool) -> None:
         from firstlight.isolate.explain import setting_words
@@ -89,8 +91,21 @@ class IsolateScreen:
 
         self._end(ladder, lines(ladder))
 
-    def broken_off(self, error: FirstlightError, so_far: str, name: str, *, again: bool) -> None:
+    def broken_off(self, error: FirstlightError, so_far: str, notebook: Path, *, again: bool) -> None:
         """It did not come to an end: what is known so far, and how to go on."""
+        from firstlight.isolate.explain import BrokenOff
+
+        if self._as_json:
+            self._json(
+                BrokenOff(
+                    what=error.what,
+                    way_out=error.way_out,
+                    so_far=so_far,
+                    notebook=str(notebook),
+                    exit_code=error.exit_code,
+                )
+            )
+        name = notebook.parent.name
         self._say(f"firstlight: {error.what}")
         for more in (error.way_out, f"Known so far: {so_far}" if so_far else ""):
             if more:

@@ -61,6 +61,16 @@ class Answer(Record, tag_field="type", tag="answer"):
         return EXIT_CODES[self.end]
 
 
+class BrokenOff(Record, tag_field="type", tag="broken_off"):
+    """It did not come to an answer: why, what is known so far, and where it goes on from."""
+
+    what: str
+    way_out: str
+    so_far: str
+    notebook: str
+    exit_code: int
+
+
 def explained(
     found: Found,
     space: Space,
@@ -146,7 +156,7 @@ def setting_words(one: Trial | Begun, everything: Iterable[str]) -> str:
     if not off:
         said = "as given"
     elif not on:
-        said = "everything off"
+        said = "everything switched off"
     elif len(off) <= len(on):
         said = f"without {', '.join(off)}"
     else:

@@ -134,7 +134,7 @@ def test_cold_and_warm_are_told_apart(caches: str, word: str) -> None:
 
 def test_words_of_a_setting_are_the_shorter_way_to_say_it() -> None:
     said = [setting_words(trial(1, *setting), NAMES) for setting in (NAMES, (), ("a", "b"), ("c",))]
-    assert said == ["as given", "everything off", "without c", "only c"]
+    assert said == ["as given", "everything switched off", "without c", "only c"]
 
 
 def test_escapes_of_a_hostile_server_do_not_reach_the_terminal() -> None:
