@@ -21,7 +21,7 @@ from firstlight import procfs
 from firstlight.clock import Deadline, SystemClock
 from firstlight.core.process import Process
 from firstlight.evidence import look
-from firstlight.evidence.native_stacks import native_stacks
+from firstlight.evidence.stacks.native import native_stacks
 from pairs import machine
 from processes import machine_time
 

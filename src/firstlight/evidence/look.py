@@ -23,9 +23,7 @@ from firstlight.evidence.facts import facts_of
 from firstlight.evidence.files import World
 from firstlight.evidence.folders import used_by
 from firstlight.evidence.inodes import Descriptor
-from firstlight.evidence.kernel_stacks import with_kernel_stacks
-from firstlight.evidence.native_stacks import native_stacks
-from firstlight.evidence.stacks import Stacks, stacks_of, with_stacks
+from firstlight.evidence.stacks import Stacks, native_stacks, stacks_of, with_kernel_stacks, with_stacks
 from firstlight.evidence.surroundings import survey, telling_sockets
 from firstlight.evidence.workers import Probe
 

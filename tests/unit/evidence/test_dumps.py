@@ -17,10 +17,9 @@ from firstlight.clock import Deadline, SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import python_stacks
-from firstlight.evidence.dumps import DUMP_BYTES_MAX, VARIABLE, dumped, injection, parse
-from firstlight.evidence.python_stacks import PythonThread
-from firstlight.evidence.stacks import stacks_of
+from firstlight.evidence.stacks import python_stacks, stacks_of
+from firstlight.evidence.stacks.dumps import DUMP_BYTES_MAX, VARIABLE, dumped, injection, parse
+from firstlight.evidence.stacks.python_stacks import PythonThread
 
 CLOCK = SystemClock()
 READY_S = 20.0

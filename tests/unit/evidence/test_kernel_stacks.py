@@ -11,8 +11,8 @@ from firstlight.clock import Deadline, SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.look import ThreadLook
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import kernel_stacks
-from firstlight.evidence.kernel_stacks import needs_one, with_kernel_stacks
+from firstlight.evidence.stacks import kernel
+from firstlight.evidence.stacks.kernel import needs_one, with_kernel_stacks
 
 CLOCK = SystemClock()
 REFUSED = Gap(what="system call", reason=GapReason.NO_PERMISSION)
@@ -76,4 +76,4 @@ def test_a_read_that_blocks_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> N
 def test_only_so_many_are_asked() -> None:
     many = [thread(REFUSED, tid=2**22 + 1 + n) for n in range(100)]
     seen = with_kernel_stacks(os.getpid(), many, Deadline(CLOCK, 20, "kernel stacks"))
-    assert sum(one.kernel != () for one in seen) == kernel_stacks.THREADS_MAX
+    assert sum(one.kernel != () for one in seen) == kernel.THREADS_MAX

@@ -18,7 +18,8 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import look, processes, python_stacks
+from firstlight.evidence import look, processes
+from firstlight.evidence.stacks import python_stacks
 
 
 def main_thread(seen: ProcessLook) -> ThreadLook:

@@ -15,9 +15,9 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import NativeFrame
 from firstlight.core.process import Process
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import native_stacks, native_tools
-from firstlight.evidence.native_stacks import Natives, ask, installed
-from firstlight.evidence.native_tools import (
+from firstlight.evidence.stacks import native, native_tools
+from firstlight.evidence.stacks.native import Natives, ask, installed
+from firstlight.evidence.stacks.native_tools import (
     BY_PAUSE,
     EU_STACK,
     FRAMES_MAX,
@@ -134,13 +134,13 @@ def test_answers_without_end_are_cut() -> None:
 
 def stacks_of(process: Process, *, pausing: bool = False) -> Natives:
     ids = [process.id]
-    return native_stacks.native_stacks(ids, CLOCK, Deadline(CLOCK, 30, "native stacks"), pausing=pausing)[ids[0].pid]
+    return native.native_stacks(ids, CLOCK, Deadline(CLOCK, 30, "native stacks"), pausing=pausing)[ids[0].pid]
 
 
 def test_a_waiting_process_is_read_without_any_tool(
     programs: Programs, eyes: Eyes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_stacks, "ask", lambda *_: pytest.fail("a tool was asked"))
+    monkeypatch.setattr(native, "ask", lambda *_: pytest.fail("a tool was asked"))
     process = programs.python(WAITS)
     eyes.until_in("futex", process)
     found = stacks_of(process)
@@ -221,7 +221,7 @@ def test_a_target_that_a_late_tool_left_stopped_goes_on(programs: Programs, tmp_
 def test_a_process_that_others_have_stopped_is_shown_to_no_tool(
     programs: Programs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_stacks, "ask", lambda *_: pytest.fail("a tool was asked"))
+    monkeypatch.setattr(native, "ask", lambda *_: pytest.fail("a tool was asked"))
     process = programs.python(WAITS)
     os.kill(process.id.pid, signal.SIGSTOP)
     os.waitid(os.P_PID, process.id.pid, os.WSTOPPED | os.WNOWAIT)
@@ -230,8 +230,8 @@ def test_a_process_that_others_have_stopped_is_shown_to_no_tool(
 
 
 def test_no_tool_at_all_says_what_to_install(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_stacks, "installed", lambda: ())
-    monkeypatch.setattr(native_stacks, "waiting_stacks", lambda *_: {})
+    monkeypatch.setattr(native, "installed", lambda: ())
+    monkeypatch.setattr(native, "waiting_stacks", lambda *_: {})
     found = stacks_of(programs.python(BURNS), pausing=True)
     assert isinstance(found, Gap)
     assert found.reason is GapReason.NOT_INSTALLED
@@ -245,7 +245,7 @@ def test_the_next_tool_is_asked_where_one_fails(
     process = programs.command(["sleep", "600"], ready=False)
     answers = script(tmp_path, f"echo 'TID {process.id.pid}:'; echo '#0  0x1 told - /lib/x.so'")
     tools = ((EU_STACK, str(tmp_path / "missing")), (native_tools.PYSTACK, "for Python only"), (EU_STACK, answers))
-    monkeypatch.setattr(native_stacks, "installed", lambda: tools)
+    monkeypatch.setattr(native, "installed", lambda: tools)
     found = stacks_of(process, pausing=True)
     assert isinstance(found, dict)
     assert found[process.id.pid] == (NativeFrame(function="told", library="x.so"),)
@@ -261,7 +261,7 @@ def test_a_process_that_is_gone_or_another_is_a_gap(programs: Programs) -> None:
 
 def test_no_time_left_is_a_gap_for_everybody(programs: Programs) -> None:
     process = programs.python(WAITS)
-    found = native_stacks.native_stacks([process.id], CLOCK, Deadline(CLOCK, 0, "native stacks"))[process.id.pid]
+    found = native.native_stacks([process.id], CLOCK, Deadline(CLOCK, 0, "native stacks"))[process.id.pid]
     assert isinstance(found, Gap)
     assert found.reason is GapReason.TIMED_OUT
-    assert native_stacks.native_stacks([], CLOCK, Deadline(CLOCK, 1, "native stacks")) == {}
+    assert native.native_stacks([], CLOCK, Deadline(CLOCK, 1, "native stacks")) == {}

@@ -13,9 +13,8 @@ from firstlight.clock import Deadline, SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import python_stacks
-from firstlight.evidence.python_stacks import PythonThread, dump, parse, refusal
-from firstlight.evidence.stacks import stacks_of
+from firstlight.evidence.stacks import python_stacks, stacks_of
+from firstlight.evidence.stacks.python_stacks import PythonThread, dump, parse, refusal
 
 CLOCK = SystemClock()
 

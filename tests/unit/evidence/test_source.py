@@ -5,7 +5,7 @@ from pathlib import Path
 
 from firstlight.clock import SystemClock
 from firstlight.core.look import Frame
-from firstlight.evidence.source import FRAMES_MAX, SourceLines
+from firstlight.evidence.stacks.source import FRAMES_MAX, SourceLines
 
 
 def code(path: Path | str, line: int, started: float | None = None) -> str:

@@ -17,11 +17,11 @@ from firstlight.clock import Deadline, SystemClock
 from firstlight.core.look import NativeFrame
 from firstlight.core.process import Process
 from firstlight.evidence.elf import Elf
-from firstlight.evidence.unwind import Binaries, waiting_stacks
-from firstlight.evidence.unwind.binaries import NONSENSE
-from firstlight.evidence.unwind.cfi import Row, Unsupported, row_at
-from firstlight.evidence.unwind.image import Image
-from firstlight.evidence.unwind.symbols import names, packed_names, readable
+from firstlight.evidence.stacks.unwind import Binaries, waiting_stacks
+from firstlight.evidence.stacks.unwind.binaries import NONSENSE
+from firstlight.evidence.stacks.unwind.cfi import Row, Unsupported, row_at
+from firstlight.evidence.stacks.unwind.image import Image
+from firstlight.evidence.stacks.unwind.symbols import names, packed_names, readable
 
 CLOCK = SystemClock()
 X86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason="only x86-64 is unwound without a pause")

@@ -15,10 +15,10 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import python_stacks
-from firstlight.evidence.dumps import dumped
-from firstlight.evidence.python_stacks import WHAT, PythonThread
-from firstlight.evidence.source import SourceLines
+from firstlight.evidence.stacks import python_stacks
+from firstlight.evidence.stacks.dumps import dumped
+from firstlight.evidence.stacks.python_stacks import WHAT, PythonThread
+from firstlight.evidence.stacks.source import SourceLines
 from firstlight.evidence.workers import in_turn
 
 AT_ONCE = 3

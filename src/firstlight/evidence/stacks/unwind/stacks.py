@@ -19,8 +19,8 @@ from typing import NamedTuple
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
 from firstlight.core.look import NativeFrame
-from firstlight.evidence.unwind.binaries import Binaries, Binary
-from firstlight.evidence.unwind.cfi import Row
+from firstlight.evidence.stacks.unwind.binaries import Binaries, Binary
+from firstlight.evidence.stacks.unwind.cfi import Row
 
 THREADS_MAX = 512
 FRAMES_MAX = 128

@@ -24,7 +24,7 @@ from firstlight.core.look import Frame
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence.host import may_ptrace
-from firstlight.evidence.python_stacks import FRAMES_MAX, WHAT, PythonThread
+from firstlight.evidence.stacks.python_stacks import FRAMES_MAX, WHAT, PythonThread
 
 INJECTED = Path(__file__).parent / "injected"
 VARIABLE = "FIRSTLIGHT_DUMPS"

@@ -21,10 +21,10 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import NativeFrame
 from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence import native_tools, python_stacks
 from firstlight.evidence.children import Late, output_of
-from firstlight.evidence.native_tools import Tool
-from firstlight.evidence.unwind import Binaries, waiting_stacks
+from firstlight.evidence.stacks import native_tools, python_stacks
+from firstlight.evidence.stacks.native_tools import Tool
+from firstlight.evidence.stacks.unwind import Binaries, waiting_stacks
 from firstlight.evidence.workers import in_turn
 
 WHAT = "native stacks"

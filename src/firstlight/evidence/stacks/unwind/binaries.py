@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from firstlight import procfs
 from firstlight.evidence.elf import Elf
-from firstlight.evidence.unwind import symbols
-from firstlight.evidence.unwind.cfi import Row, row_at
-from firstlight.evidence.unwind.image import Image
+from firstlight.evidence.stacks.unwind import symbols
+from firstlight.evidence.stacks.unwind.cfi import Row, row_at
+from firstlight.evidence.stacks.unwind.image import Image
 
 FILES_MAX = 512
 NONSENSE = (ValueError, struct.error, OverflowError, OSError, MemoryError)
