@@ -1,5 +1,6 @@
 """The command line: a table of commands that are imported only when they run, and one place where errors end."""
 
+import errno
 import importlib
 import io
 import os
@@ -15,6 +16,10 @@ BUG = 70
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 """What a shell reports for a program that SIGPIPE ended, as `firstlight runs | head -1` does."""
+
+NOT_WRITTEN = 2
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""What a write to stdout is refused with where that is a file."""
 
 EPILOG = """\b
 Examples:
@@ -103,7 +108,9 @@ def main() -> NoReturn:
         sys.stdout.flush()
     except BrokenPipeError:
         code = BROKEN_PIPE
-    if code == BROKEN_PIPE:
+    except OSError as error:
+        code = _not_written(error)
+    if code in {BROKEN_PIPE, NOT_WRITTEN}:
         _drop_stdout()
     sys.exit(code)
 
@@ -123,11 +130,25 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:
         return BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - the last line of defence; a bug must say that it is one
-        from firstlight.cli.crash import write_crash
-
-        _say("this is a bug of firstlight, please report it", f"What happened is written in {write_crash(error)}")
-        return BUG
+        return _not_written(error) if isinstance(error, OSError) and _is_full(error) else _bug(error)
     return result if isinstance(result, int) else 0
+
+
+def _bug(error: Exception) -> int:
+    from firstlight.cli.crash import write_crash
+
+    _say("this is a bug of firstlight, please report it", f"What happened is written in {write_crash(error)}")
+    return BUG
+
+
+def _is_full(error: OSError) -> bool:
+    """Whether a write to stdout may have been refused so: errors about files of ours name the file."""
+    return error.errno in _FULL and not error.filename
+
+
+def _not_written(error: OSError) -> int:
+    _say(f"the output could not be written: {error.strerror}", "")
+    return NOT_WRITTEN
 
 
 def _say(what: str, way_out: str) -> None:

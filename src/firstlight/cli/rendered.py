@@ -40,7 +40,8 @@ def write_file(output: Path, data: bytes, what: str) -> None:
     try:
         _put(output, data)
     except OSError as error:
-        raise UsageError(f"the {what} could not be written: {error}", "Name another file with -o") from error
+        why = error.strerror or error
+        raise UsageError(f"the {what} could not be written: {why}: {output}", "Name another file with -o") from error
     click.echo(f"written to {output}", err=True)
 
 

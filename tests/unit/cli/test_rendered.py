@@ -2,13 +2,17 @@
 
 import errno
 import os
+import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from firstlight.cli import rendered
+from firstlight.core.record import to_json
 from firstlight.errors import UsageError
+from firstlight.testing.bundles import bundle, rank
 
 
 def test_a_file_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
@@ -51,3 +55,11 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     rendered.write_file(pipe, b"new", "bundle")
     reader.join(timeout=10)
     assert read == [b"new"]
+
+
+def test_a_full_disk_behind_stdout_is_no_bug(
+    cli: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "seen.json").write_bytes(to_json(bundle(rank(0))))
+    weighed = cli("why", str(tmp_path / "seen.json"), shell="> /dev/full")
+    assert weighed.stderr == "firstlight: the output could not be written: No space left on device\n"
