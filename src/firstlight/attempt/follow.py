@@ -224,6 +224,8 @@ class Attempt:
         if self._last is not None and self._last.outcome == outcome == self._said:
             return msgspec.structs.replace(self._last, ended=self._clock.wall())
         looks = self._looks if outcome != Outcome.EXITED or self._looked_after_the_end() else None
+        if outcome == Outcome.SERVING:
+            looks = None  # taken while it was slow; it has come up since
         bundle = self._bundle(looks)
         path = self._write_bundle(bundle) if outcome not in {Outcome.SERVING, Outcome.INTERRUPTED} else ""
         self._last = without_secrets(report_of(self.watch, bundle, outcome, token=self._token, bundle_path=path))

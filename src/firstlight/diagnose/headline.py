@@ -1,14 +1,20 @@
 """One sentence: what is wrong, with whom, since when, and who waits for it. Pure."""
 
+import re
+
+from firstlight.core.gap import Gap
 from firstlight.core.report import Finding
-from firstlight.core.vocabulary import Certainty, Role
+from firstlight.core.vocabulary import Certainty, Phase, Role
 from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.names import listed, of_exit
+from firstlight.diagnose.ranks import is_idle
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.weigh import Verdicts
 
+_ANSWERS = frozenset({Phase.HTTP_BIND, Phase.VERIFY, Phase.SERVING})
+_WORK_LOOPS = re.compile(r"(^|\.)(worker_busy_loop|run_busy_loop|event_loop_\w+)$")
 _BYSTANDERS = {Role.FRONT, Role.HELPER}
 """Fronts move whenever somebody asks for their health, trackers whenever they please."""
 
@@ -26,15 +32,28 @@ def headline(
         return f"still moving in {scene.bundle.phase.value}: {slow}{moving}"
     if findings and findings[0].id == "program_failed":
         return _after_death(scene, findings)
+    if not stalled and verdicts.cause is None and _is_idle(scene):
+        return f"idle in {scene.bundle.phase.value}, or hung without anybody asking: {_listening(scene)}"
+    return _standing_still(scene, verdicts, suspect, doing, stalled=stalled)
+
+
+def _standing_still(
+    scene: Scene, verdicts: Verdicts, suspect: Standing | None, doing: dict[int, str], *, stalled: bool
+) -> str:
+    """Nobody is missed and nothing moves: why, and who stands in whose way."""
     why = _why(scene, verdicts)
+    is_slow = _is_slow(verdicts) and not stalled
+    begin = (
+        f"slow in {scene.bundle.phase.value}"
+        if is_slow
+        else _beginning(scene, stalled=stalled or verdicts.cause is not None)
+    )
     if suspect is None:
-        return f"{_beginning(scene)}: {why if verdicts.cause else ''}none of its processes could be seen"
-    slow = _is_slow(verdicts) and not stalled
-    begin = f"slow in {scene.bundle.phase.value}: {why}" if slow else f"{_beginning(scene)}: {why}"
+        return f"{begin}: {why if verdicts.cause else ''}none of its processes could be seen"
     who = f"{scene.name(suspect.pid)} {doing[suspect.pid]}"
     if any(suspect in group.members for group in scene.groups) and _all_meet(scene):
-        return f"{begin}{_together(scene)}; {who}"
-    return f"{begin}{who}{_waiting(scene, (suspect.pid,))}"
+        return f"{begin}: {why}{_together(scene)}; {who}"
+    return f"{begin}: {why}{who}{_waiting(scene, (suspect.pid,))}"
 
 
 def _all_meet(scene: Scene) -> bool:
@@ -78,10 +97,41 @@ def _moving(scene: Scene) -> str:
     return listed(moved[:3]) or "processes come and go"
 
 
-def _beginning(scene: Scene) -> str:
+def _beginning(scene: Scene, *, stalled: bool) -> str:
+    """What is known of the server as a whole. Who looked at it once does not know for how long it has been so."""
+    phase = scene.bundle.phase.value
+    watched = scene.bundle.quiet_since > 0
+    if not stalled and not watched and scene.changes is not None:
+        if scene.changes.change is Change.SPINNING:
+            return f"computing in {phase}"
+        return f"nothing moved for {scene.changes.seconds:.0f} s in {phase}"
     quiet = scene.bundle.at - scene.bundle.quiet_since
     since = f" for {quiet:.0f} s" if scene.bundle.quiet_since > 0 and quiet >= 1 else ""
-    return f"stalled in {scene.bundle.phase.value}{since}"
+    return f"stalled in {phase}{since}"
+
+
+def _is_idle(scene: Scene) -> bool:
+    """Whether it may only have nothing to do: it listens, and everybody waits as one waits for work."""
+    patient = (one for one in scene.standings if one.look.process.role is not Role.HELPER)
+    busy = [one for one in patient if not is_idle(one) and not _awaits_work(one)]
+    return scene.bundle.phase in _ANSWERS and bool(_own_ports(scene)) and not busy and not scene.bundle.question
+
+
+def _awaits_work(one: Standing) -> bool:
+    """Whether it stands where an engine takes the next request from: vLLM's busy loops, SGLang's event loops."""
+    return not one.moves and not one.stopped and any(_WORK_LOOPS.search(frame.function) for frame in one.stack)
+
+
+def _listening(scene: Scene) -> str:
+    ports = ", ".join(map(str, _own_ports(scene)))
+    return f"it listens on port {ports}; `firstlight attach :{_own_ports(scene)[0]} --once` asks it for a token"
+
+
+def _own_ports(scene: Scene) -> list[int]:
+    listeners = scene.last.listeners if scene.last and not isinstance(scene.last.listeners, Gap) else ()
+    own = {one.pid for one in scene.standings}
+    ports = sorted({one.port for one in listeners if one.pid in own})
+    return [scene.bundle.port] if scene.bundle.port in ports else ports[:3]
 
 
 def _after_death(scene: Scene, findings: tuple[Finding, ...]) -> str:

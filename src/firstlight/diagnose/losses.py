@@ -126,10 +126,19 @@ def _age(gone: Exit, booted: float) -> float:
     return gone.at - gone.id.started / TICKS_A_SECOND - booted
 
 
+def _broke(first: Exit, others: Sequence[Exit], root: ProcessId | None) -> Exit | None:
+    """Who failed while others ended in order around the same time: a server that has lost a rank ends the rest, and
+    these may be gone before it. Its first process fails with whatever it ran."""
+    at_once = (gone for gone in others if abs(gone.at - first.at) <= TOGETHER_S and gone.id != root)
+    return min((gone for gone in at_once if not is_orderly(gone)), key=lambda gone: gone.at, default=None)
+
+
 def _cause(missed: Sequence[Exit], failed: Sequence[Exit], root: ProcessId | None) -> Exit:
     """Who was the first; a root that is asked to end ends its ranks before itself, and one that only waits for a
     program fails with it."""
     first = missed[0]
+    if first.id != root and is_orderly(first) and (broken := _broke(first, (*missed, *failed), root)):
+        return broken
     ended = next((gone for gone in missed if gone.id == root), None)
     if ended and is_orderly(ended) and is_orderly(first) and ended.at - first.at <= TOGETHER_S:
         return ended

@@ -7,7 +7,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.look import Listener, Lock, Look, ProcessLook
 from firstlight.core.process import Exit, Process, ProcessId
-from firstlight.core.vocabulary import GapReason, Role
+from firstlight.core.vocabulary import GapReason, Phase, Role
 from firstlight.diagnose.bounded import bounded
 from firstlight.diagnose.compare import Difference
 from firstlight.diagnose.losses import Lost, has_like, losses
@@ -139,6 +139,10 @@ def _oldest(bundle: Bundle, ended: tuple[Exit, ...]) -> ProcessId | None:
 
 
 def _lost(bundle: Bundle, ended: tuple[Exit, ...], alive: tuple[Process, ...], root: ProcessId | None) -> Lost:
+    """Whose end matters. A server that serves has got over all that ended before."""
+    served = min((span.began for span in bundle.timeline if span.phase is Phase.SERVING), default=None)
+    if bundle.phase is Phase.SERVING and served is not None:
+        ended = tuple(gone for gone in ended if gone.at >= served)
     launched = min((span.began for span in bundle.timeline), default=None)
     return losses(ended, root, launched=launched, alive=alive)
 

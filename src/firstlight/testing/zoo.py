@@ -59,7 +59,7 @@ FAULTS = (
     Fault("mutex_inversion", "deadlock", r"mutex at 0x", stuck=2),
     Fault("mutex_inversion", "deadlock", r"interpreter lock \(GIL\)$", ("--hold-gil",)),
     Fault("mutex_self", "deadlock", r"mutex at 0x", needs=("x86_64",)),
-    Fault("fork_in_threads", "fork_in_threads", r"fork", blamed="worker_TP0"),
+    Fault("fork_in_threads", "fork_in_threads", r"fork", blamed="worker_TP0", certainty="supported"),
     Fault("flock_held", "file_lock_held", r"fused_moe\.lock", blamed="worker_TP0"),
     Fault("download_lock", "download_lock", r"\.lock", blamed="worker_TP0"),
     Fault("gil_held", "gil_held", r"sem_wait|futex", certainty="supported"),

@@ -106,7 +106,7 @@ def test_frozen_counts_that_differ_support_a_mismatch() -> None:
 def test_a_lock_that_nobody_can_release_after_a_fork_is_told() -> None:
     at_lock = {"native": ("__lll_lock_wait (libc.so.6)", "pthread_mutex_lock (libc.so.6)", "?? (libgomp.so.1)")}
     alone = bundle(front(), rank(0, facts=FORKED, syscall=PRIVATE_WAIT, **at_lock))
-    assert verdict(alone, "fork_in_threads") == "established"
+    assert verdict(alone, "fork_in_threads") == "supported", "it may have taken the lock twice itself"
     orphaned = bundle(front(), rank(0, facts=FORKED, futex=Futex(address=1, orphan=99), threads=()))
     assert verdict(orphaned, "fork_in_threads") == "established"
     spawned = bundle(front(), rank(0, syscall=PRIVATE_WAIT, **at_lock))

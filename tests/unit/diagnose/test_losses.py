@@ -228,3 +228,9 @@ def test_no_look_and_a_server_that_lives_is_no_server_that_ended() -> None:
     assert state(bundle(exits=(worker(0, 90, code=0),)), root=ROOT).headline == (
         "in weights, worker rank 0 (pid 110) exited with code 0"
     )
+
+
+def test_a_rank_that_failed_is_to_blame_though_others_were_ended_before_it_was_gone() -> None:
+    asked = ends(103, "helper", born_s=0.1, at_s=60, signal=Signals.SIGTERM, role=Role.WORKER)
+    broke = ends(104, "worker", born_s=0.1, at_s=61, code=1, role=Role.WORKER)
+    assert first_loss([asked, broke, root(62, code=1)], ROOT, LAUNCHED) == broke

@@ -8,7 +8,7 @@ from firstlight.core import bundle as bundles
 from firstlight.core.bundle import Bundle, LogTail
 from firstlight.core.gap import Gap
 from firstlight.core.log import PhaseMark, PhaseSpan
-from firstlight.core.look import Lock, OpenFile
+from firstlight.core.look import Leftover, Lock, OpenFile
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
 from firstlight.diagnose import merge, state
@@ -121,6 +121,48 @@ def test_two_bundles_of_one_machine_are_two_looks() -> None:
     assert [one.at for one in merged.looks] == [NOW - 60, NOW]
     assert merged.exits == early.exits
     assert merged.hosts == ()
+
+
+def seen_alone(pid: int, at: float, **more: object) -> Bundle:
+    """What a look at one rank shows that was started by a command of its own."""
+    rank = process(pid, thread(pid, BARRIER), rank=pid - 100, role=Role.WORKER)
+    return on("a", replace(twice(rank), at=at, motion=Motion.QUIET), **more)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_looks_at_several_processes_of_one_machine_are_one_server(ranks: int) -> None:
+    given = [seen_alone(100 + rank, NOW + 9 * rank, engine="vllm") for rank in range(ranks)]
+    merged = merge(given)
+    for one in merged.looks:
+        assert [each.process.id.pid for each in one.processes] == [100 + rank for rank in range(ranks)]
+    assert len(merged.looks) == 2
+    assert merged.hosts == ()
+    assert "come and go" not in state(merged, stalled=False).headline
+
+
+def test_of_a_process_that_was_seen_twice_the_later_looks_count() -> None:
+    """A look at the first process of a server and then one at a rank of it."""
+    both = on("a", replace(twice(process(90), process(100, cpu_s=5.0)), at=NOW - 20))
+    alone = on("a", twice(process(100, cpu_s=9.0)))
+    merged = merge([both, alone])
+    assert [one.process.id.pid for one in merged.looks[-1].processes] == [90, 100]
+    assert merged.looks[-1].processes[1].sample.cpu_s == 9.0
+
+
+def test_what_one_look_took_for_a_leftover_may_be_another_rank() -> None:
+    taken = tuple(Leftover(pid=pid, name="rank", state="S", age_s=9.0) for pid in (101, 555))
+    first = seen_alone(100, NOW)
+    first = replace(first, looks=tuple(replace(one, leftovers=taken) for one in first.looks))
+    leftovers = merge([first, seen_alone(101, NOW + 5)]).looks[-1].leftovers
+    assert leftovers == taken[1:]
+
+
+@pytest.mark.parametrize(
+    ("later", "says"), [({"at": NOW + 500}, "500 s apart"), ({"at": NOW + 5, "engine": "sglang"}, "different servers")]
+)
+def test_processes_that_cannot_be_of_one_server_are_refused(later: dict[str, object], says: str) -> None:
+    with pytest.raises(BundleError, match=says):
+        merge([seen_alone(100, NOW, engine="vllm"), replace(seen_alone(101, NOW, engine="vllm"), **later)])
 
 
 def test_one_bundle_is_itself() -> None:

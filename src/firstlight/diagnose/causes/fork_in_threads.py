@@ -75,7 +75,7 @@ CAUSE = Cause(
     title="{who} was forked, and waits for a lock that nobody is left in it to release",
     clues=(
         decides("Does a forked process wait for a lock whose owner it does not have?", _orphaned),
-        decides("Does a forked process with a single thread wait for a lock of its own?", _alone),
+        supports("Does a forked process with a single thread wait for a lock of its own?", _alone),
         supports("Does a forked process of a parent with threads wait for a lock?", _on_a_lock),
     ),
     advice=Advice(

@@ -35,11 +35,22 @@ def _idles_in_pool(one: Standing) -> bool:
 
 
 def _nobody_left(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Nobody has it mapped but those that wait for it."""
+    """Nobody has it mapped but those that wait for it, each with a single thread."""
+    yield from _left_alone(scene, threads=False)
+
+
+def _own_threads(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Nobody has it mapped but those that wait for it, one of which has other threads that could post it."""
+    yield from _left_alone(scene, threads=True)
+
+
+def _left_alone(scene: Scene, *, threads: bool) -> Iterator[Sighting | Gap]:
     for row in _waited_for(scene):
         if isinstance(row, Gap):
             yield row
-        elif not row[1]:
+            continue
+        stands = [stand for pid in row[0].waiting if (stand := scene.standing(pid))]
+        if not row[1] and any(stand.look.sample.threads > 1 for stand in stands) is threads:
             quote = f"{row[0].path} is at 0; only {scene.names.all(row[0].waiting)} have it, and wait for it"
             yield from _seen(scene, row[0], row[0].waiting, quote)
 
@@ -64,7 +75,7 @@ def _seen(scene: Scene, one: Semaphore, pids: tuple[int, ...], quote: str) -> It
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     waiting = {pid for row in _waited_for(scene) if not isinstance(row, Gap) for pid in row[0].waiting}
     if seen[0].pids[0] in waiting:
-        return "{who} waits for the semaphore {what}, which nobody is left to post"
+        return "{who} waits for the semaphore {what}, which nobody else has"
     return "{who} should post the semaphore {what}, and does not"
 
 
@@ -74,6 +85,7 @@ CAUSE = Cause(
     title=_title,
     clues=(
         decides("Does somebody wait for a semaphore that nobody else has?", _nobody_left),
+        supports("Does a process wait for a semaphore that only threads of its own could post?", _own_threads),
         supports("Does somebody wait for a semaphore that another could post?", _others),
     ),
     advice=Advice(

@@ -1,22 +1,19 @@
 """A process is stopped by a signal: it does nothing until somebody lets it go on."""
 
-from collections.abc import Iterator
+from functools import partial
 
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides
-from firstlight.diagnose.scene import Scene
-
-
-def _stopped(scene: Scene) -> Iterator[Sighting]:
-    for one in scene.standings:
-        if one.state == "T":
-            yield Sighting(f"process {one.pid} is in state T (stopped)", (one.pid,))
-
+from firstlight.diagnose.clues import Advice, Cause, Nature, decides
+from firstlight.diagnose.stops import stopped
 
 CAUSE = Cause(
     id="stopped_process",
     nature=Nature.HELD,
     title="{who} is stopped by a signal",
-    clues=(decides("Is a process in state T?", _stopped),),
+    clues=(
+        decides(
+            "Is a process in state T that runs the server, or that others wait for?", partial(stopped, needed=True)
+        ),
+    ),
     advice=Advice(
         steps=(
             "kill -CONT {pid} (SIGCONT) lets it go on.",
