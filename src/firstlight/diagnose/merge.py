@@ -32,6 +32,7 @@ from firstlight.core.look import (
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import GapReason, Motion, Phase
+from firstlight.diagnose.one_host import as_one, of_one_machine
 from firstlight.errors import BundleError
 
 PIDS_A_NODE = 1 << 22
@@ -77,25 +78,10 @@ def merge(bundles: Iterable[Bundle]) -> Bundle:
     nodes: dict[tuple[str, int], list[Bundle]] = {}
     for one in sorted(given, key=lambda one: (one.node, one.at)):
         nodes.setdefault((one.host.name, one.node), []).append(one)
-    at_last = [_one_machine(of_one) for of_one in nodes.values()]
+    at_last = [of_one_machine(of_one) for of_one in nodes.values()]
     for other in at_last[1:]:
         _same_server(at_last[0], other)
     return at_last[0] if len(at_last) == 1 else _several(at_last)
-
-
-def _one_machine(bundles: list[Bundle]) -> Bundle:
-    """The last of several bundles of one machine, with the last look of the first one before its own."""
-    first, last = bundles[0], bundles[-1]
-    if len(bundles) == 1:
-        return last
-    other = next((one for one in bundles if one.run != last.run), None)
-    if other:
-        raise BundleError(
-            f"these bundles of {last.host.name} are of different runs: {other.run} and {last.run}",
-            "Judge each by itself, or give those of one run.",
-        )
-    exits = tuple(dict.fromkeys(gone for one in bundles for gone in one.exits))
-    return msgspec.structs.replace(last, looks=(*first.looks[-1:], *last.looks[-1:]), exits=exits)
 
 
 def _same_server(one: Bundle, other: Bundle) -> None:
@@ -162,29 +148,15 @@ def _all(bundles: Sequence[Bundle], part: Callable[[Bundle], tuple[_T, ...]]) ->
 
 
 def _look(by_host: list[tuple[str, Look]]) -> Look:
-    """One look of several that were taken at about the same time. What one machine could not see is a gap of all."""
-    looks = [one for _, one in by_host]
-    first = looks[0]
-    together: dict[str, Any] = {}
-    gaps = [gap for one in looks for gap in one.gaps]
-    for name in ("listeners", "locks", "semaphores", "gpus", "leftovers", "collectives", "communicators"):
-        seen = [getattr(one, name) for one in looks]
-        gaps += [one for one in seen if isinstance(one, Gap)]
-        known = [one for one in seen if not isinstance(one, Gap)]
-        together[name] = tuple(dict.fromkeys(each for one in known for each in one)) if known else seen[0]
-    logs = [(host, one.kernel_log) for host, one in by_host]
-    gaps += [told for _, told in logs if isinstance(told, Gap)]
-    lines = tuple(f"{host}: {line}" for host, told in logs if not isinstance(told, Gap) for line in told)
-    return msgspec.structs.replace(
-        first,
-        at=max(one.at for one in looks),
-        took_s=max(one.took_s for one in looks),
-        processes=tuple(process for one in looks for process in one.processes),
-        folders=tuple(folder for one in looks for folder in one.folders),
-        kernel_log=lines,
-        gaps=tuple(dict.fromkeys(gaps)),
-        **together,
-    )
+    """One look of several machines, in which lines of a kernel's log say whose they are."""
+    return as_one([_of_host(host, one) for host, one in by_host])
+
+
+def _of_host(host: str, look: Look) -> Look:
+    told = look.kernel_log
+    if isinstance(told, Gap):
+        return look
+    return msgspec.structs.replace(look, kernel_log=tuple(f"{host}: {line}" for line in told))
 
 
 def moved_by(record: _R, step: int) -> _R:

@@ -158,7 +158,8 @@ def test_what_one_look_took_for_a_leftover_may_be_another_rank() -> None:
 
 
 @pytest.mark.parametrize(
-    ("later", "says"), [({"at": NOW + 500}, "500 s apart"), ({"at": NOW + 5, "engine": "sglang"}, "different servers")]
+    ("later", "says"),
+    [({"at": NOW + 500}, "500 s apart"), ({"at": NOW + 5, "engine": "sglang"}, "different servers")],
 )
 def test_processes_that_cannot_be_of_one_server_are_refused(later: dict[str, object], says: str) -> None:
     with pytest.raises(BundleError, match=says):
