@@ -95,8 +95,17 @@ def functions(answer: tuple[PythonThread, ...] | Gap) -> list[list[str]]:
     return [[frame.function for frame in thread.stack] for thread in answer]
 
 
+def until_waiting(identity: ProcessId) -> None:
+    """Until the main thread waits in a futex: it says that it is ready a moment before."""
+    ends = CLOCK.monotonic() + READY_S
+    while not procfs.wchan(identity.pid, identity.pid).startswith("futex"):
+        assert CLOCK.monotonic() < ends
+        CLOCK.sleep(0.01)
+
+
 def test_a_thread_that_blocks_in_c_with_the_interpreter_lock_held_tells_its_stack(launched: Launched) -> None:
     identity = launched.python(WEDGED)
+    until_waiting(identity)
     for _ in range(2):  # it can be asked again, and each answer is told apart
         answer = launched.ask(identity)
         assert not isinstance(answer, Gap), answer
