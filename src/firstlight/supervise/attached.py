@@ -107,6 +107,15 @@ def command_of(pid: int) -> tuple[tuple[str, ...], dict[str, str]]:
         return (), environ
 
 
+def _same_file(named: Path, opened: Path) -> Path:
+    """The path of an open file, if it leads to that file from here; else the descriptor itself. In a container the
+    name may be another file's here, and a log that was removed has none."""
+    try:
+        return named if os.path.samestat(named.stat(), opened.stat()) else opened
+    except OSError:
+        return opened
+
+
 def _logs_of(pid: int, clock: Clock) -> tuple[list[LogFollower], list[Gap]]:
     _, environ = command_of(pid)
     if run := environ.get(RUN_VARIABLE):
@@ -127,7 +136,7 @@ def _logs_of(pid: int, clock: Clock) -> tuple[list[LogFollower], list[Gap]]:
             gaps.append(procfs.gap_from(error, stream, pid))
             continue
         if regular:
-            followers.setdefault(target, LogFollower(Path(target), stream, clock))
+            followers.setdefault(target, LogFollower(_same_file(Path(target), path), stream, clock))
         else:
             detail = f"it goes to {target}, which only its reader can read"
             gaps.append(Gap(what=stream, reason=GapReason.NOT_SUPPORTED, detail=detail, pid=pid))
