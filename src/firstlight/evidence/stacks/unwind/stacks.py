@@ -3,7 +3,7 @@
 Where a thread that waits in the kernel has left its own code, /proc/PID/task/TID/syscall tells: stack pointer and
 program counter. The call frame information of the files that are mapped tells the rest, and the stack itself is read
 through /proc/PID/mem. Nothing is stopped and no call is cut short, so it does not wake a stall; a stack counts only
-if its thread has not been on a CPU meanwhile.
+if its thread has not been on a CPU meanwhile, or is found unchanged a second time.
 
 Registers besides these two are known only once a frame has saved them. A stack that needs another one ends early,
 as does one that leads through code without call frame information; an empty frame at its end says so.
@@ -25,7 +25,9 @@ from firstlight.evidence.stacks.unwind.cfi import Row
 THREADS_MAX = 512
 FRAMES_MAX = 128
 NAME_MAX = 400
-TRIES = 3
+TRIES = 10
+RUNNING_MAX = 5
+"""So often in a row a thread is found on a CPU before it is taken for one that computes."""
 RETRY_S = 0.001
 """A thread that polls for a lock is on a CPU now and then."""
 CUT = NativeFrame(function="")
@@ -69,16 +71,27 @@ def _stand(pid: int, tid: int) -> _Stand:
 
 
 def _walk_still(pid: int, tid: int, code: "_Code", clock: Clock) -> list[int]:
-    """The addresses of a thread's frames; none if it would not stand still for as long as the reading takes."""
+    """The addresses of a thread's frames; none if it would not stand still for as long as the reading takes.
+
+    One that wakes up all the time to ask for a lock does not: it counts if it was found in the same place, with the
+    same frames, twice in a row.
+    """
+    earlier = None
+    running = 0
     for attempt in range(TRIES):
         if attempt:
             clock.sleep(RETRY_S)
         before = _stand(pid, tid)
         if before.position is None:
+            running += 1
+            if running == RUNNING_MAX:
+                break
             continue
+        running = 0
         walk = list(_walk(before.position, code, _Memory(pid)))
-        if _stand(pid, tid) == before:
+        if _stand(pid, tid) == before or (before.position, walk) == earlier:
             return walk
+        earlier = (before.position, walk)
     return []
 
 
