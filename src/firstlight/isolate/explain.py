@@ -9,10 +9,13 @@ from firstlight.isolate.notebook import Begun
 from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Outcome, Setting, Space, Switch
 from firstlight.isolate.search import End, Found
+from firstlight.isolate.shell import quoted
 from firstlight.isolate.trial import Trial
 
 ESTABLISHED = "established"
 SUPPORTED = "supported"
+ROW_CHARS = 8000
+"""A command is of use only whole; a name or a log line is cut long before."""
 EXIT_CODES = {End.FOUND: 0, End.NO_BASELINE: 0, End.NO_STALL: 0, End.NOT_AN_OPTION: 1, End.OTHER_FAILURE: 3}
 
 
@@ -138,8 +141,8 @@ def lines(answer: Answer) -> Iterator[str]:
     yield from _section("Not tried", [f"{name}: {why}" for name, why in answer.untried])
     yield from _section("What speaks against it, or is open", answer.doubts)
     yield from _section("To be known", answer.notes)
-    yield from _section("The least that still stalls", [" ".join(answer.reproduce)] if answer.reproduce else [])
-    yield from _section("What comes up", [" ".join(answer.cured)] if answer.cured else [])
+    yield from _section("The least that still stalls", _command(answer.reproduce))
+    yield from _section("What comes up", _command(answer.cured))
     cold = sum(trial.caches == "cold" for trial in answer.trials)
     caches = f", {cold} of them with empty caches" if cold else ", with your caches as the one before left them"
     yield f"{counted(answer.launches, 'launch', 'launches')}, {seconds(answer.seconds)}{caches}."
@@ -214,8 +217,13 @@ def _odds(rate: Rate, missed: float) -> str:
     )
 
 
+def _command(words: Sequence[str]) -> list[str]:
+    """One line that can be pasted into a shell."""
+    return [" ".join(map(quoted, words))] if words else []
+
+
 def _section(title: str, rows: Iterable[str]) -> Iterator[str]:
-    rows = [printable(row) for row in rows]
+    rows = [printable(row, ROW_CHARS) for row in rows]
     if rows:
         yield f"{title}:"
         yield from (f"  {row}" for row in rows)

@@ -22,7 +22,7 @@ class ShellLine(Record):
 
     def argv(self, words: Sequence[str]) -> tuple[str, ...]:
         """The command with other words in its line."""
-        return (*self.before, " ".join(map(_quoted, words)), *self.after)
+        return (*self.before, " ".join(map(quoted, words)), *self.after)
 
 
 def shell_line(argv: Sequence[str]) -> ShellLine | None:
@@ -55,6 +55,7 @@ def _plain_words(line: str) -> tuple[str, ...]:
         return ()
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
+    """A word as a shell reads it back; of an assignment only the value, so that it stays one."""
     assignment = _ASSIGNMENT.fullmatch(word)
     return assignment[1] + shlex.quote(assignment[2]) if assignment else shlex.quote(word)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from firstlight.core.report import Finding
@@ -135,6 +136,12 @@ def test_cold_and_warm_are_told_apart(caches: str, word: str) -> None:
 def test_words_of_a_setting_are_the_shorter_way_to_say_it() -> None:
     said = [setting_words(trial(1, *setting), NAMES) for setting in (NAMES, (), ("a", "b"), ("c",))]
     assert said == ["as given", "everything switched off", "without c", "only c"]
+
+
+def test_commands_can_be_pasted_into_a_shell() -> None:
+    typed = ("A=b c", "env", "-u", "X", "vllm", "serve", "M", "--x", '{"y": 1}')
+    told = text(msgspec.structs.replace(answer(), reproduce=typed))
+    assert """A='b c' env -u X vllm serve M --x '{"y": 1}'""" in told
 
 
 def test_escapes_of_a_hostile_server_do_not_reach_the_terminal() -> None:
