@@ -60,6 +60,7 @@ class Looker:
         began = self.clock.monotonic()
         say("looking at its processes")
         first = self._look(port, deep=False)
+        evidence.ask_for_flight_records(first, self.environ, self.clock)
         say("looking at the machine")
         host = self.host()
         say("waiting to see what moves")

@@ -24,6 +24,7 @@ from firstlight.evidence.pressure import pressure
 from firstlight.evidence.semaphores import semaphores
 from firstlight.evidence.workers import Probe
 
+ASKING_S = 0.5
 SHARE = 0.7
 """The part of a stage that a probe may use which keeps partial results itself."""
 
@@ -86,6 +87,14 @@ def _with_xids(found: dict[str, Any]) -> dict[str, Any]:
 def _flight_records(environ: Mapping[str, str], since: float, deadline: Deadline) -> tuple[CollectiveCall, ...] | Gap:
     """What torch has written of collectives since the server was started."""
     return collectives.flight_records(collectives.flight_folders(environ), deadline, since)
+
+
+def ask_for_flight_records(look: Look, environ: Mapping[str, str], clock: Clock) -> None:
+    """Have torch write down its collectives now, where the server's user has set it up for that; price: asks."""
+    ranks = sorted({one.process.rank for one in look.processes if one.process.rank >= 0})
+    pipes = collectives.dump_pipes(environ, ranks)
+    if pipes:
+        collectives.ask_for_dumps(pipes, Deadline(clock, ASKING_S, "asking for flight records"))
 
 
 def _communicators(
