@@ -70,7 +70,8 @@ class Report(Record, kw_only=True):
     `completion` is a short answer of the served model, for people to read; it proves nothing beyond `first_token`.
     `findings` are those that were established or supported, or are open; `weighed` are all other causes with the word
     for each (excluded, not examined, not seen). `environment` are telling facts about machine and server as name and
-    value. `strips` are the measured series under the timeline.
+    value. `strips` are the measured series under the timeline. `hosts` names the machines of a server that was looked
+    at on several; pids are then those of `core.hosts`.
     """
 
     version: int = REPORT_VERSION
@@ -105,6 +106,7 @@ class Report(Record, kw_only=True):
     signature: Signature | None = None
     strips: tuple[Strip, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
+    hosts: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -99,7 +99,7 @@ def gap_words(gap: Gap) -> str:
     return f"{printable(gap.what)}{whose}: {gap.reason}{detail}"
 
 
-def who(name: str, label: str, pid: int, rank: int) -> str:
+def who(name: str, label: str, pid: int | str, rank: int) -> str:
     """A process by the engine's own word for it, its rank and its pid: "Worker_TP1 (rank 1, pid 4711)". A word that
     tells the rank in full ("worker rank=1") is not told it again.
     """

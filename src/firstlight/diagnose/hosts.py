@@ -11,43 +11,33 @@ import msgspec
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.graph import WaitGraph
+from firstlight.core.hosts import PIDS_A_NODE, local
 from firstlight.core.report import Finding
-from firstlight.core.words import printable
-from firstlight.diagnose.merge import PIDS_A_NODE
+from firstlight.diagnose.merge import NAMES_CHILD, pids_of
 
-_HOST_MAX = 60
-_NUMBER = re.compile(r"(?<![\w.])\d{7,}(?![\w.])")
-
-
-def local(pid: int, hosts: tuple[str, ...]) -> str:
-    """A pid of a merged bundle as its machine knows it."""
-    node, own = divmod(pid, PIDS_A_NODE)
-    return f"{own} on {printable(hosts[node], _HOST_MAX)}" if 0 <= node < len(hosts) else str(pid)
+_NUMBER = re.compile(r"(?<![\w.])(?P<word>(?:pids?|process|threads?) )?(?P<number>\d{1,10})(?!\w|\.\d)")
+_SAID = " on "
+"""What follows a pid that says whose it is already."""
 
 
 def translator(bundle: Bundle) -> Callable[[str], str]:
-    """What puts the pids in a sentence back; only numbers that are pids of the bundle are touched."""
-    known = _known(bundle)
+    """What puts the pids in a sentence back; only numbers that are pids of the bundle are touched. One of the first
+    machine was not moved and may be any number: it must be called a pid."""
+    known = pids_of(bundle) - {0}
 
-    def spoken(text: str) -> str:
-        return _NUMBER.sub(
-            lambda found: local(int(found[0]), bundle.hosts) if int(found[0]) in known else found[0], text
-        )
+    def number(found: re.Match[str]) -> str:
+        pid, word = int(found["number"]), found["word"] or ""
+        said = found.string.startswith(_SAID, found.end())
+        surely = pid >= PIDS_A_NODE or (word and not said)
+        return f"{word}{local(pid, bundle.hosts)}" if surely and pid in known else found[0]
 
-    return spoken
+    return lambda text: _NUMBER.sub(number, NAMES_CHILD.sub(_own_child, text))
 
 
-def _known(bundle: Bundle) -> set[int]:
-    """Pids and thread ids that were moved."""
-    looks = [one for look in bundle.looks for one in look.processes]
-    known = {one.process.id.pid for one in looks} | {one.process.ppid for one in looks}
-    known |= {thread.tid for one in looks for thread in one.threads} | {gone.id.pid for gone in bundle.exits}
-    for look in bundle.looks:
-        locks = look.locks if isinstance(look.locks, tuple) else ()
-        known |= {pid for lock in locks for pid in (lock.holder, *lock.waiters, *lock.builders)}
-        listeners = look.listeners if isinstance(look.listeners, tuple) else ()
-        known |= {listener.pid for listener in listeners}
-    return {pid for pid in known if pid >= PIDS_A_NODE}
+def _own_child(found: re.Match[str]) -> str:
+    """The child that a system call names, as its machine numbers it."""
+    pid = int(found["pid"], 16)
+    return f"{found['call']}{pid % PIDS_A_NODE if pid < 1 << 31 else pid:#x}"
 
 
 def spoken_finding(finding: Finding, say: Callable[[str], str]) -> Finding:

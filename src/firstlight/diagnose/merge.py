@@ -1,7 +1,6 @@
 """Bundles of several machines, or of one at several times, as one. Pure.
 
-Each machine numbers its processes by itself. In the merged bundle the pids of the k-th machine are moved up by k
-times `PIDS_A_NODE`, which no kernel reaches, and `Bundle.hosts` tells the machines' names.
+In the merged bundle pids are moved up by machine, as `core.hosts` says, and `Bundle.hosts` tells the machines' names.
 """
 
 import re
@@ -15,6 +14,7 @@ import msgspec
 from firstlight.core.bundle import Bundle, LogTail
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import GpuProcess
+from firstlight.core.hosts import PIDS_A_NODE
 from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.look import (
     Frame,
@@ -35,8 +35,6 @@ from firstlight.core.vocabulary import GapReason, Motion, Phase
 from firstlight.diagnose.one_host import as_one, of_one_machine
 from firstlight.errors import BundleError
 
-PIDS_A_NODE = 1 << 22
-"""The kernel's PID_MAX_LIMIT on 64-bit machines (include/linux/threads.h)."""
 NODES_MAX = 500
 """More would take pids beyond the 31 bits that a system call's arguments hold."""
 CLOCKS_APART_S = 600.0
@@ -59,7 +57,7 @@ _PIDS: dict[type, tuple[str, ...]] = {
 }
 """Every field that holds pids or thread ids."""
 _WITHOUT_PIDS = (Frame, NativeFrame, str, int, float)
-_NAMES_CHILD = re.compile(r"(?P<call>wait4\(|waitid\(0x1, )0x(?P<pid>[0-9a-f]+)")
+NAMES_CHILD = re.compile(r"(?P<call>wait4\(|waitid\(0x1, )0x(?P<pid>[0-9a-f]+)")
 _MOTIONS = (Motion.MOVING, Motion.SLOW, Motion.QUIET, Motion.STALLED)
 _PHASES = tuple(Phase)
 _T = TypeVar("_T")
@@ -164,6 +162,24 @@ def moved_by(record: _R, step: int) -> _R:
     return _moved(record, step) if step else record
 
 
+def pids_of(record: Record) -> set[int]:
+    """Every pid and thread id in it."""
+    found: set[int] = set()
+    work: list[Any] = [record]
+    while work:
+        value = work.pop()
+        if isinstance(value, tuple):
+            work += value if value and not isinstance(value[0], _WITHOUT_PIDS) else ()
+        elif isinstance(value, Record):
+            for name, is_pid in _concerned(type(value)):
+                inner = getattr(value, name)
+                if not is_pid or isinstance(inner, Gap):
+                    work.append(inner)
+                else:
+                    found.update(inner if isinstance(inner, tuple) else (inner,))
+    return found
+
+
 def _moved(value: Any, step: int) -> Any:
     if isinstance(value, tuple):
         return (
@@ -178,7 +194,7 @@ def _moved(value: Any, step: int) -> Any:
         if new is not old:
             changed[name] = new
     if isinstance(value, ThreadLook) and isinstance(value.syscall, str):
-        changed["syscall"] = _NAMES_CHILD.sub(lambda found: _child(found, step), value.syscall)
+        changed["syscall"] = NAMES_CHILD.sub(lambda found: _child(found, step), value.syscall)
     return msgspec.structs.replace(value, **changed) if changed else value
 
 

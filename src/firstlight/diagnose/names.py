@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from firstlight.core.bundle import Bundle
+from firstlight.core.hosts import local
 from firstlight.core.process import Exit, Process
 from firstlight.core.vocabulary import Role
-from firstlight.diagnose.hosts import local
 
 _WORDS = {Role.FRONT: "front", Role.ENGINE: "engine core", Role.COMPILER: "compiler", Role.HELPER: "helper"}
 
@@ -47,9 +47,10 @@ class Names:
         if bundle.hosts:
             known = self._names.items()
             self._names = {pid: name.replace(f"pid {pid}", f"pid {local(pid, bundle.hosts)}") for pid, name in known}
+        self._hosts = bundle.hosts
 
     def of(self, pid: int) -> str:
-        return self._names.get(pid, f"pid {pid} (not of this server)")
+        return self._names.get(pid, f"pid {local(pid, self._hosts)} (not of this server)")
 
     def all(self, pids: Sequence[int]) -> str:
         """Several names in one phrase; more than three are counted."""

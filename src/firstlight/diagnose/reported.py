@@ -40,4 +40,5 @@ def reported(bundle: Bundle, *, outcome: Outcome | None = None, root: ProcessId 
         graph=statement.graph,
         tree=statement.tree,
         signature=statement.signature,
+        hosts=bundle.hosts,
     )

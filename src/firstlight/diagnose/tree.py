@@ -7,12 +7,14 @@ in names are no difference either.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
 from firstlight.core.graph import StackTree, TreeFrame
+from firstlight.core.hosts import by_host
 from firstlight.core.look import Frame, ThreadLook
 from firstlight.core.vocabulary import Role
 from firstlight.diagnose import frames
@@ -47,8 +49,8 @@ class _Branch:
     below: dict[_Key, "_Branch"] = field(default_factory=dict)
 
 
-def stack_tree(members: Iterable[Member], *, by_rank: bool = True) -> StackTree:
-    """One tree of all stacks; those without one count as members only."""
+def stack_tree(members: Iterable[Member], *, by_rank: bool = True, hosts: tuple[str, ...] = ()) -> StackTree:
+    """One tree of all stacks; those without one count as members only. `hosts` are the machines that pids are of."""
     alike: dict[tuple[Frame, ...], list[int]] = defaultdict(list)
     count = 0
     for member in members:
@@ -57,7 +59,8 @@ def stack_tree(members: Iterable[Member], *, by_rank: bool = True) -> StackTree:
     root = _Branch()
     for stack, numbers in alike.items():
         _add(root, stack, numbers)
-    return StackTree(members=count, frames=tuple(_frames(root)), by_rank=by_rank)
+    named = intervals if by_rank or not hosts else partial(_intervals_by_host, hosts=hosts)
+    return StackTree(members=count, frames=tuple(_frames(root, named)), by_rank=by_rank)
 
 
 def tree_of(scene: Scene) -> StackTree:
@@ -66,7 +69,9 @@ def tree_of(scene: Scene) -> StackTree:
     if ranked:
         return stack_tree(Member(rank, stack_of(ranked[rank].thread)) for rank in sorted(ranked))
     shown = (one for one in scene.standings if one.look.process.role is not Role.HELPER)
-    return stack_tree((Member(one.pid, stack_of(one.thread)) for one in shown), by_rank=False)
+    return stack_tree(
+        (Member(one.pid, stack_of(one.thread)) for one in shown), by_rank=False, hosts=scene.bundle.hosts
+    )
 
 
 def _by_role(standings: tuple[Standing, ...]) -> list[Standing]:
@@ -112,7 +117,7 @@ def _keys(stack: tuple[Frame, ...]) -> Iterator[tuple[_Key, int]]:
         )
 
 
-def _frames(root: _Branch) -> Iterator[TreeFrame]:
+def _frames(root: _Branch, named: Callable[[Iterable[int]], str]) -> Iterator[TreeFrame]:
     """Parents before children, the fullest branch first; the emptiest are left out where there are too many."""
     emptiest = _emptiest(root)
     at = 0
@@ -126,7 +131,7 @@ def _frames(root: _Branch) -> Iterator[TreeFrame]:
             parent=parent,
             function=function,
             place=f"{file}:{line}" if line > 0 else file,
-            present=intervals(branch.present),
+            present=named(branch.present),
             count=len(branch.present),
             leaf=branch.leaf,
         )
@@ -159,3 +164,10 @@ def intervals(numbers: Iterable[int]) -> str:
             spans.append([number, number])
     words = [str(first) if first == last else f"{first}-{last}" for first, last in spans[:SPANS_MAX]]
     return ",".join([*words, *(["…"] if len(spans) > SPANS_MAX else [])])
+
+
+def _intervals_by_host(pids: Iterable[int], hosts: tuple[str, ...]) -> str:
+    """Pids of several machines as "4711-4713 on node-1, 4711 on node-2"."""
+    return ", ".join(
+        f"{intervals(own)} on {host}" if host else intervals(own) for host, own in by_host(set(pids), hosts)
+    )

@@ -136,7 +136,7 @@ def _frames(lines: Sequence[str]) -> str:
 def _group(report: Report, group: sections.Group) -> str:
     told, others = sections.told(group)
     people = "".join(
-        f"<p><b>{_text(sections.process_title(process))}</b> {_text(sections.process_facts(report, process))}"
+        f"<p><b>{_text(sections.process_title(report, process))}</b> {_text(sections.process_facts(report, process))}"
         + (f"<br>last words: <q>{_text(process.last_words)}</q>" if process.last_words else "")
         + "</p>"
         for process in told

@@ -125,7 +125,7 @@ def _group(report: Report, group: sections.Group) -> str:
     rows = []
     for process in told:
         facts = _words(sections.process_facts(report, process))
-        rows.append(f"- **{_words(sections.process_title(process))}** {facts}")
+        rows.append(f"- **{_words(sections.process_title(report, process))}** {facts}")
         if process.last_words:
             rows.append(f"  last words: {_code(process.last_words)}")
     if others:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from firstlight.core.gap import Gap
+from firstlight.core.hosts import local
 from firstlight.core.log import Counter, LogLine
 from firstlight.core.look import Frame
 from firstlight.core.process import Exit
@@ -142,9 +143,9 @@ def told(group: Group) -> tuple[tuple[ReportedProcess, ...], str]:
     return shown, f"and {len(rest)} more that do the same{named}"
 
 
-def process_title(process: ReportedProcess) -> str:
+def process_title(report: Report, process: ReportedProcess) -> str:
     """Who it is."""
-    return who(process.name, process.label, process.pid, process.rank)
+    return who(process.name, process.label, local(process.pid, report.hosts), process.rank)
 
 
 def process_facts(report: Report, process: ReportedProcess) -> str:
@@ -208,15 +209,19 @@ def gaps(report: Report) -> list[str]:
     for gap in report.gaps:
         alike.setdefault((gap.what, gap.reason, gap.detail), []).append(gap.pid)
     return first_of(
-        [_gap_line(Gap(what=w, reason=GapReason(r), detail=d), pids) for (w, r, d), pids in alike.items()]
+        [
+            _gap_line(Gap(what=w, reason=GapReason(r), detail=d), pids, report.hosts)
+            for (w, r, d), pids in alike.items()
+        ]
     )
 
 
-def _gap_line(gap: Gap, pids: list[int]) -> str:
-    numbers = [pid for pid in dict.fromkeys(pids) if pid]
+def _gap_line(gap: Gap, pids: list[int], hosts: tuple[str, ...]) -> str:
+    numbers = [local(pid, hosts) for pid in dict.fromkeys(pids) if pid]
     if len(numbers) < 2:
-        return gap_words(msgspec.structs.replace(gap, pid=numbers[0] if numbers else 0))
-    shown = ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "")
+        whose = "".join(f" of process {one}" for one in numbers)
+        return gap_words(msgspec.structs.replace(gap, what=f"{gap.what}{whose}"))
+    shown = ", ".join(numbers[:8]) + (" …" if len(numbers) > 8 else "")
     words = gap_words(msgspec.structs.replace(gap, what=f"{gap.what} of {len(numbers)} processes", detail=""))
     return f"{words}{f' ({printable(gap.detail)})' if gap.detail else ''}, pids {shown}"
 
@@ -255,7 +260,7 @@ def ended(report: Report) -> list[str]:
     """
     ordered = sorted(report.exits, key=lambda gone: (_insignificance(gone, report.server), gone.at))
     shown, left = ordered[:ENDED_MAX], ordered[ENDED_MAX:]
-    lines = [_exit_line(gone) for gone in shown]
+    lines = [_exit_line(gone, report.hosts) for gone in shown]
     if left:
         usual = all(_insignificance(gone, report.server) == _SHORT_LIVED for gone in left)
         lines.append(f"and {len(left)} more{' that ended as short-lived helpers do' if usual else ''}")
@@ -274,8 +279,9 @@ def _insignificance(gone: Exit, root: int) -> int:
     return _SHORT_LIVED if gone.clean else 2
 
 
-def _exit_line(gone: Exit) -> str:
-    return f"{time_of_day(gone.at)}  {who(gone.name, gone.label, gone.id.pid, gone.rank)} {exit_words(gone)}"
+def _exit_line(gone: Exit, hosts: tuple[str, ...]) -> str:
+    named = who(gone.name, gone.label, local(gone.id.pid, hosts), gone.rank)
+    return f"{time_of_day(gone.at)}  {named} {exit_words(gone)}"
 
 
 def log_line(line: LogLine) -> str:

@@ -131,7 +131,7 @@ def _processes(paper: _Paper, report: Report) -> None:
     for group in groups:
         members, others = sections.told(group)
         for process in members:
-            title = (sections.process_title(process), "bold")
+            title = (sections.process_title(report, process), "bold")
             paper.line(Text.assemble(title, f"  {sections.process_facts(report, process)}"), 2)
             if process.last_words:
                 paper.line(f"last words: {printable(process.last_words, 300)}", 6)

@@ -1,5 +1,7 @@
 """Several machines' bundles as one, and two bundles of one machine as two looks."""
 
+import re
+
 import msgspec
 import pytest
 from tests.unit.diagnose.conftest import NOW, bundle, ended, line, look, process, stack, thread, twice
@@ -7,13 +9,18 @@ from tests.unit.diagnose.conftest import NOW, bundle, ended, line, look, process
 from firstlight.core import bundle as bundles
 from firstlight.core.bundle import Bundle, LogTail
 from firstlight.core.gap import Gap
+from firstlight.core.hosts import PIDS_A_NODE
 from firstlight.core.log import PhaseMark, PhaseSpan
 from firstlight.core.look import Leftover, Lock, OpenFile
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
-from firstlight.diagnose import merge, state
-from firstlight.diagnose.merge import _PIDS, PIDS_A_NODE, moved_by
+from firstlight.diagnose import merge, reported, state
+from firstlight.diagnose.hosts import translator
+from firstlight.diagnose.merge import _PIDS, moved_by
 from firstlight.errors import BundleError
+from firstlight.report.html import html
+from firstlight.report.markdown import markdown
+from firstlight.report.terminal import terminal
 
 BARRIER = stack("barrier /v/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py:5356", "load /a.py:1")
 LOADS = stack("fetch /app/hub.py:7", "load /a.py:1")
@@ -58,6 +65,38 @@ def test_pids_stay_apart_wherever_they_stand() -> None:
     assert (f"p{PIDS_A_NODE + 50}", f"p{PIDS_A_NODE + 100}") in {
         (edge.source, edge.target) for edge in state(merged).graph.edges
     }
+
+
+def test_whatever_people_read_names_pids_as_their_machine_does() -> None:
+    """Two processes of different machines, without ranks, each in a pipe of its own."""
+
+    def machine(k: int) -> Bundle:
+        reads = OpenFile(fd=3, kind="pipe", target="pipe:[9]", peers=(107,))
+        own = process(
+            100 + k, thread(100 + k, BARRIER if k else LOADS, call="read(0x3, 0x0)", fds=(3,)), files=(reads,)
+        )
+        refused = Gap(what="open files", reason=GapReason.NO_PERMISSION, detail="be root", pid=100 + k)
+        gone = (ended(90 + k, "helper", code=1),)
+        return on(f"node-{k}", twice(own, gaps=(refused,), exits=gone), node=k, nodes=2)
+
+    report = reported(merge([machine(0), machine(1)]))
+    said = terminal(report)
+    for form in (said, markdown(report), html(report)):
+        assert "101 on node-1" in form
+        assert "100 on node-0" in form
+        assert not re.search(r"41943\d\d", form)
+    assert "pids 100 on node-0, 101 on node-1" in " ".join(said.split())
+    assert "helper (pid 91 on node-1) exited with code 1" in said
+    assert "pid 107 on node-1 (not of this server)" in " ".join(said.split())
+
+
+def test_a_number_that_is_no_pid_stays_what_it_is() -> None:
+    say = translator(merge([node(0), node(1)]))
+    moved = PIDS_A_NODE + 101
+    assert say(f"process {moved}.") == "process 101 on node-1."
+    assert say(f"kill {moved}; pid 101, 101 bytes") == "kill 101 on node-1; pid 101 on node-0, 101 bytes"
+    assert say("pid 101 on node-1, pid 999, v1.101") == "pid 101 on node-1, pid 999, v1.101"
+    assert say(f"wait4({moved:#x}, 0x0)") == "wait4(0x65, 0x0)"
 
 
 def test_ranks_that_are_those_of_the_whole_already_are_kept() -> None:
