@@ -10,7 +10,7 @@ from firstlight.core.vocabulary import Role
 from firstlight.core.words import printable
 from firstlight.diagnose.clauses import doing
 from firstlight.diagnose.cycles import cycles
-from firstlight.diagnose.links import Link, Place, links, process
+from firstlight.diagnose.links import End, Link, links, process
 from firstlight.diagnose.scene import Scene
 
 NODES_MAX = 400
@@ -160,7 +160,7 @@ def _sinks(found: tuple[Link, ...], circles: tuple[tuple[str, ...], ...]) -> tup
     return tuple(sorted(ends, key=lambda id_: -counted[id_]))
 
 
-def _places(scene: Scene, found: tuple[Link, ...]) -> dict[str, Place]:
+def _places(scene: Scene, found: tuple[Link, ...]) -> dict[str, End]:
     """Every node by its id: the processes of the look, those that are missed, and whoever a link names."""
     places = [process(one.pid) for one in scene.standings]
     places += [process(gone.id.pid) for gone in scene.deaths]
@@ -170,7 +170,7 @@ def _places(scene: Scene, found: tuple[Link, ...]) -> dict[str, Place]:
 
 
 def _kept(
-    scene: Scene, places: Mapping[str, Place], found: tuple[Link, ...], first: Iterable[str]
+    scene: Scene, places: Mapping[str, End], found: tuple[Link, ...], first: Iterable[str]
 ) -> dict[str, None]:
     """The ids to show, in a stable order: those that tell most if there are too many, and no helpers on their own."""
     degree: dict[str, int] = defaultdict(int)
@@ -188,7 +188,7 @@ def _kept(
     return dict.fromkeys(id_ for id_ in places if id_ in chosen)
 
 
-def _node(scene: Scene, place: Place, notes: Mapping[int, str], *, blamed: bool) -> Node:
+def _node(scene: Scene, place: End, notes: Mapping[int, str], *, blamed: bool) -> Node:
     one = scene.standing(place.pid)
     return Node(
         id=place.id,
@@ -202,7 +202,7 @@ def _node(scene: Scene, place: Place, notes: Mapping[int, str], *, blamed: bool)
     )
 
 
-def label(scene: Scene, place: Place) -> str:
+def label(scene: Scene, place: End) -> str:
     """What people read of a node."""
     if place.kind == "process":
         return scene.name(place.pid)

@@ -34,7 +34,7 @@ _WAITS_ON_ENDS = {Kind.READ, Kind.WRITE, Kind.POLL, Kind.OPEN, Kind.CONNECT}
 _SHARED = {"pipe", "socket", "fifo"}
 
 
-class Place(NamedTuple):
+class End(NamedTuple):
     """A node in the making. `kind` as in `core.graph.Node`."""
 
     id: str
@@ -44,16 +44,16 @@ class Place(NamedTuple):
     tid: int = 0
 
 
-def thing(kind: str, name: str, label: str = "") -> Place:
+def thing(kind: str, name: str, label: str = "") -> End:
     """A node that is no process: a lock, a file, a device, a meeting."""
-    return Place(printable(f"{kind}:{name}", _NAME_MAX), kind, label or name)
+    return End(printable(f"{kind}:{name}", _NAME_MAX), kind, label or name)
 
 
 class Link(NamedTuple):
     """`source` waits for `target`; `kind` and `label` as in `core.graph.Edge`."""
 
-    source: Place
-    target: Place
+    source: End
+    target: End
     kind: str
     label: str = ""
     firm: bool = True
@@ -65,16 +65,16 @@ def links(scene: Scene) -> tuple[Link, ...]:
     return tuple(dict.fromkeys(link for find in _ALL for link in find(scene)))
 
 
-def process(pid: int) -> Place:
+def process(pid: int) -> End:
     """The node of a process."""
-    return Place(f"p{pid}", "process", pid=pid)
+    return End(f"p{pid}", "process", pid=pid)
 
 
-def thread(one: Standing, tid: int) -> Place:
+def thread(one: Standing, tid: int) -> End:
     """The node of a thread; that of its process if it is the one that the process stands for."""
     if one.thread is not None and one.thread.tid == tid:
         return process(one.pid)
-    return Place(f"p{one.pid}t{tid}", "thread", pid=one.pid, tid=tid)
+    return End(f"p{one.pid}t{tid}", "thread", pid=one.pid, tid=tid)
 
 
 def _mutexes(scene: Scene) -> Iterator[Link]:
@@ -135,7 +135,7 @@ def _lock_files(scene: Scene) -> Iterator[Link]:
                 yield Link(_lock(lock), process(pid), "lock_file", "works in its folder")
 
 
-def _lock(lock: Lock) -> Place:
+def _lock(lock: Lock) -> End:
     what = "lock file" if lock.kind == "file" else f"{lock.kind} lock on"
     return thing("lock", lock.path, f"{what} {lock.path}")
 
@@ -165,7 +165,7 @@ def _verb(kind: Kind) -> str:
     )
 
 
-def _ends(file: OpenFile, pid: int) -> Iterator[Place]:
+def _ends(file: OpenFile, pid: int) -> Iterator[End]:
     peers = () if isinstance(file.peers, Gap) else tuple(dict.fromkeys(file.peers))
     others = [peer for peer in peers if peer != pid]
     if others:

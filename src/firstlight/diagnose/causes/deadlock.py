@@ -8,7 +8,7 @@ from firstlight.diagnose import frames, quotes, waits, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.compare import IDLE_CPU
 from firstlight.diagnose.graph import circles, circles_of_locks, label
-from firstlight.diagnose.links import Link, Place
+from firstlight.diagnose.links import End, Link
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last, unseen_stacks, unseen_waits
 
@@ -40,7 +40,7 @@ def _quoted(scene: Scene, circle: tuple[Link, ...]) -> Iterator[Sighting]:
         yield Sighting(quotes.shortened(words), pids, link.source.id)
 
 
-def _thread_label(scene: Scene, place: Place) -> str:
+def _thread_label(scene: Scene, place: End) -> str:
     """A thread by its number alone, where all are of one process."""
     thread = _thread_of(scene, -1, place.pid, place.tid or _telling(scene, place.pid))
     return quotes.thread(thread).removesuffix(": ") if thread else label(scene, place)
