@@ -11,6 +11,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.host import Host
 from firstlight.core.look import Look
+from firstlight.core.process import Exit
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import Motion, Phase
 from firstlight.diagnose import Change
@@ -53,6 +54,7 @@ def bundle_at_once(
     environ: Mapping[str, str],
     *,
     started: float,
+    exits: tuple[Exit, ...],
     gaps: tuple[Gap, ...],
     watchers: tuple[int, ...],
 ) -> Bundle:
@@ -70,6 +72,7 @@ def bundle_at_once(
         host=looks.host,
         timeline=log.phases.timeline,
         looks=(looks.first, looks.second),
+        exits=exits,
         logs=evidence.tails(log.kept, profile.is_error),
         gaps=gaps,
         watchers=watchers,

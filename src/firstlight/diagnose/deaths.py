@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from signal import Signals
 
+from firstlight.core.bundle import Bundle
 from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Phase
 from firstlight.core.words import exit_words
@@ -19,7 +20,7 @@ def the_end(scene: Scene) -> Iterator[Sighting]:
     """The end that the others follow from, and what came with it."""
     gone = scene.deaths[0]
     waiting = scene.waiters_for((gone.id.pid,))
-    yield Sighting(_when(gone, scene.bundle.at), (gone.id.pid, *waiting))
+    yield Sighting(_when(gone, scene.bundle), (gone.id.pid, *waiting))
     yield from map(Sighting, _words(scene, gone))
     yield from (Sighting(_later(other, gone)) for other in scene.deaths[1:5])
     yield from (Sighting(f"{scene.name(pid)} still waits") for pid in waiting[:4])
@@ -36,8 +37,11 @@ def advice(scene: Scene, _seen: tuple[Sighting, ...]) -> Advice:
     return Advice(steps=(_advice(scene, scene.deaths[0]),))
 
 
-def _when(gone: Exit, seen_at: float) -> str:
-    ago = f" {length(seen_at - gone.at)} before this was seen" if gone.at < seen_at else ""
+def _when(gone: Exit, bundle: Bundle) -> str:
+    """A look that finds a zombie cannot tell since when it is one."""
+    found = not bundle.run and bool(bundle.looks) and gone.at <= bundle.looks[0].at
+    passed = f"{'at least ' if found else ''}{length(bundle.at - gone.at)}"
+    ago = f" {passed} before this was seen" if gone.at < bundle.at else ""
     return shortened(f"process {gone.id.pid} ({gone.name or 'unnamed'}) ended{ago}")
 
 

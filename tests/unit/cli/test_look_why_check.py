@@ -53,6 +53,38 @@ def test_a_look_as_json_goes_through_a_pipe(cli: Cli, sleeper: int) -> None:
     assert json.loads(weighed.stdout)["outcome"] == "looked"
 
 
+ZOMBIE = """
+import os
+end, other = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(other)
+    os.read(end, 1)
+    os._exit(3)
+os.close(end)
+os.close(other)
+os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+mine, _ = os.pipe()
+print(child, flush=True)
+os.read(mine, 1)
+"""
+
+
+def test_a_child_that_ended_and_was_not_waited_for_is_in_the_bundle(cli: Cli, tmp_path: Path) -> None:
+    seen = tmp_path / "seen.json"
+    with subprocess.Popen([sys.executable, "-c", ZOMBIE], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            looked = cli("look", str(process.pid), "--apart", "1", "-o", str(seen))
+        finally:
+            process.kill()
+    assert looked.returncode == 0, looked.stderr
+    (gone,) = read_bundle(seen.read_bytes()).exits
+    assert (gone.id.pid, gone.code) == (child, 3)
+    assert f"(pid {child}) exited with code 3" in " ".join(cli("why", str(seen)).stdout.split())
+
+
 def test_a_look_keeps_the_secrets_of_a_command(cli: Cli, tmp_path: Path) -> None:
     code = "import time\nprint('ready', flush=True)\ntime.sleep(600)"
     environ = {**os.environ, "HF_TOKEN": "hf_abcdefghijklmnopqrstuvwx"}
