@@ -11,6 +11,7 @@ from firstlight.cli.bounds import PORT, SECONDS
 EPILOG = """\b
 Examples:
   firstlight look 4711                      the server whose first process is 4711
+  firstlight look 4712                      the same, if 4712 is a rank of it; with --alone only that one
   firstlight look :8000 -o stuck.json       the server that listens on port 8000
   firstlight look 4711 --json | firstlight why -
   firstlight why node0.json node1.json      what the looks at several nodes come to, together
@@ -46,6 +47,7 @@ Exit codes: 0 looked, 2 wrong usage or no such process, 4 it could not be looked
 @click.option(
     "--port", type=PORT, metavar="N", default=0, help="The server's port, where its command line does not tell."
 )
+@click.option("--alone", is_flag=True, help="Look at process PID itself, even if it is a part of a server.")
 def command(target: str, **options: Any) -> None:
     """Look at a running server: every process with its stacks, files, sockets and locks, the log's last words, the
     GPUs and the machine, twice, some seconds apart. The result is a bundle, which `firstlight why` weighs here or
@@ -71,6 +73,8 @@ def run(target: str, options: dict[str, Any]) -> int:
     from firstlight.supervise.runs.journal import redacted_json
 
     pid, port = who(target)
+    if not options["alone"]:
+        pid = _whole_server(pid)
     clock = SystemClock()
     attached = Attached(pid, clock)
     server = recognise(*command_of(pid))
@@ -90,3 +94,20 @@ def run(target: str, options: dict[str, Any]) -> int:
         click.echo(printable(reported(read_bundle(data)).headline))
         click.echo(f"`firstlight why {output}` says what speaks for it", err=True)
     return 0
+
+
+def _whole_server(pid: int) -> int:
+    """The first process of the server that a process plainly is a part of; else the process itself."""
+    from firstlight.supervise.attached import first_process
+
+    try:
+        first = first_process(pid, plainly=True)
+    except OSError:
+        return pid  # whoever looks at it says why it cannot be seen
+    if first != pid:
+        click.echo(
+            f"process {pid} is a part of the server whose first process is {first}, which is looked at; with --alone "
+            f"only {pid} is",
+            err=True,
+        )
+    return first

@@ -9,12 +9,14 @@ from firstlight import procfs
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
-from firstlight.core.vocabulary import GapReason
+from firstlight.core.vocabulary import GapReason, Role
+from firstlight.engines import profile, recognise
 from firstlight.errors import CannotLook, RunNotFound
 from firstlight.supervise.launch.server import RUN_VARIABLE, StopResult
 from firstlight.supervise.log.capture import LogFollower
 from firstlight.supervise.runs.folders import find_run
 
+_PARTS = frozenset({Role.ENGINE, Role.WORKER})
 _STREAMS = ((1, "stdout"), (2, "stderr"))
 
 
@@ -70,10 +72,12 @@ class Attached:
         return True
 
 
-def first_process(pid: int) -> int:
+def first_process(pid: int, *, plainly: bool = False) -> int:
     """The process that a server began with: the eldest ancestor that still belongs to the same session.
 
-    Who listens may be a worker of a front that has several; watching it alone would miss the ranks.
+    Who listens may be a worker of a front that has several; watching it alone would miss the ranks. `plainly` goes
+    only from a process that cannot be a server of its own: one that was forked, is multiprocessing's, or has the
+    title of an engine's rank.
     """
     stat = procfs.stat(pid)
     while stat.pid != stat.session:
@@ -81,7 +85,7 @@ def first_process(pid: int) -> int:
             parent = procfs.stat(stat.ppid)
         except OSError:
             break
-        if parent.session != stat.session or not _is_kin(parent.pid, stat.pid):
+        if parent.session != stat.session or not _is_kin(parent.pid, stat.pid) or (plainly and not _is_part(stat)):
             break
         stat = parent
     return stat.pid
@@ -93,6 +97,18 @@ def _is_kin(parent: int, child: int) -> bool:
         return procfs.exe(parent) == procfs.exe(child)
     except OSError:
         return False
+
+
+def _is_part(stat: procfs.Stat) -> bool:
+    """Whether a process is plainly a part of what its parent runs; one that has ended is told of by itself."""
+    if stat.state in "ZX":
+        return False
+    try:
+        words = procfs.cmdline(stat.pid)
+    except OSError:
+        words = ()
+    title = profile(recognise(words, {}).engine).identify(words, stat.comm)
+    return stat.forked or any("multiprocessing" in word for word in words) or title.role in _PARTS
 
 
 def command_of(pid: int) -> tuple[tuple[str, ...], dict[str, str]]:

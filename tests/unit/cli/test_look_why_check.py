@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,33 @@ def test_a_look_as_json_goes_through_a_pipe(cli: Cli, sleeper: int) -> None:
         "look", str(sleeper), "--apart", "1", "--json", shell=f"| {sys.executable} -m firstlight why - --json"
     )
     assert json.loads(weighed.stdout)["outcome"] == "looked"
+
+
+RANKS = """
+import os, sys
+end, _ = os.pipe()
+child = os.fork()
+if child:
+    print(child, flush=True)
+os.read(end, 1)
+"""
+
+
+@pytest.mark.parametrize("alone", [(), ("--alone",)])
+def test_a_look_at_a_rank_is_one_at_its_server(cli: Cli, tmp_path: Path, alone: tuple[str, ...]) -> None:
+    output = tmp_path / "seen.json"
+    with subprocess.Popen([sys.executable, "-c", RANKS], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        try:
+            looked = cli("look", str(child), "--apart", "1", "-o", str(output), *alone)
+        finally:
+            os.kill(child, signal.SIGKILL)
+            process.kill()
+    assert looked.returncode == 0, looked.stderr
+    pids = {one.process.id.pid for one in read_bundle(output.read_bytes()).looks[-1].processes}
+    assert pids == ({child} if alone else {process.pid, child})
+    assert (f"first process is {process.pid}" in looked.stderr) is not bool(alone)
 
 
 ZOMBIE = """
