@@ -144,6 +144,7 @@ def test_a_deadline_that_passes_while_it_moves_is_no_stall(start: Starter) -> No
     ended = start("trickle_load", up=["--deadline", "6"]).wait(WAIT_S)
     assert ended.code == 5
     assert ended.report.outcome is Outcome.DEADLINE
+    assert any(process.where for process in ended.report.processes), "who stands where is what is asked next"
     assert ended.left == ()
 
 

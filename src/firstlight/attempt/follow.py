@@ -37,6 +37,11 @@ ORPHANS_GRACE_S = 3.0
 """Ranks of a server whose first process has ended usually follow within a second or two."""
 ORPHANS_WAIT_S = 45.0
 ORPHANS_WHY = "the server's first process has ended, and others of it live on"
+LAST_LOOK_WHY = "the deadline has passed"
+LAST_LOOK_APART_S = 2.0
+LAST_LOOK_WAIT_S = 8.0
+LOOKED_LATELY_S = 10.0
+"""Looks that are no older tell where a server stood that did not make it in time."""
 
 
 class Ending(Protocol):
@@ -93,6 +98,8 @@ class Attempt:
         self._next_view = 0.0
         self._gaps: list[Gap] = []
         self._root_gone_at = 0.0
+        self._late_at = 0.0
+        self._looked_at = float("-inf")
         self._heeded = 0
         self._failures = 0
         self._last: Report | None = None
@@ -156,8 +163,10 @@ class Attempt:
             if self._looks and not self._looking.running and self.watch.judgement.motion == Motion.MOVING:
                 self._looks = None  # what they showed is over
             return
-        self._looks = looks
+        self._looks, self._looked_at = looks, self._clock.monotonic()
         self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
+        if looks.why == LAST_LOOK_WHY:
+            return  # they are for the report; the outcome stands
         self._known.take(looks.difference, self.watch.judgement, self._clock.monotonic(), self._signature)
         if looks.why != known_stall.WHY:
             self.publish(self.watch.confirm(confirmation(looks.difference)))
@@ -187,15 +196,17 @@ class Attempt:
             return Outcome.STALLED
         if self.watch.judgement.motion == Motion.STALLED and (self._late or self._options.on_stall != OnStall.WAIT):
             return Outcome.STALLED
-        if self.watch.serving:
+        if self.watch.serving and not self._late:
             return None if self.watch.questions.completing else Outcome.SERVING
         if self.watch.questions.first.final:
             return Outcome.NOT_LOOKED
-        return Outcome.DEADLINE if self._late else None
+        return Outcome.DEADLINE if self._late and self._seen_when_late() else None
 
     @property
     def _late(self) -> bool:
-        """Whether the user's deadline has passed without a first token."""
+        """Whether the user's deadline has passed without a first token. One during the last look comes too late."""
+        if self._late_at:
+            return True
         deadline_s = self._options.deadline_s
         return bool(deadline_s) and not self.watch.serving and self.watch.stamp.elapsed_s >= deadline_s
 
@@ -218,6 +229,19 @@ class Attempt:
         if now - self._root_gone_at >= ORPHANS_GRACE_S:
             self._looking.begin(ORPHANS_WHY, self.watch.port)
         return False
+
+    def _seen_when_late(self) -> bool:
+        """Whether a server that is late has been looked at lately, or will not be in time.
+
+        One that moves all along is never looked at before, and who stands where is what the user asks next.
+        """
+        now = self._clock.monotonic()
+        lately = self._looks is not None and now - self._looked_at <= LOOKED_LATELY_S
+        if not self._late_at:
+            self._late_at = now
+            if not lately:
+                self._looking.begin(LAST_LOOK_WHY, self.watch.port, LAST_LOOK_APART_S)
+        return lately or not self._looking.running or now - self._late_at > LAST_LOOK_WAIT_S
 
     def _report(self, outcome: Outcome) -> Report:
         """The report of `outcome`; the one already made where nothing has changed since."""
