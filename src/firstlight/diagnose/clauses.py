@@ -18,6 +18,7 @@ _OPERATIONS: tuple[tuple[str, str], ...] = (
     (r"wait|wait_for", "waits for an event"),
     (r"result", "waits for a future"),
 )
+_STREAMS = ("its standard input", "its standard output", "its standard error")
 _PLAIN = {
     Kind.RUNS: "computes",
     Kind.ACCEPT: "waits for a connection",
@@ -112,6 +113,9 @@ def _transfer(standing: Standing, names: Names) -> str:
     wait = standing.wait
     verb = {Kind.READ: "waits to read from", Kind.WRITE: "waits to write to"}.get(wait.kind, "waits for")
     if not wait.files:
+        fds = standing.thread.fds if standing.thread else ()
+        if len(fds) == 1 and 0 <= fds[0] < len(_STREAMS):
+            return f"{verb} {_STREAMS[fds[0]]}"
         what = "events" if wait.kind is Kind.POLL else "a descriptor that could not be seen"
         return f"{verb} {what} ({wait.call})"
     if len(wait.files) == 1:
@@ -121,6 +125,15 @@ def _transfer(standing: Standing, names: Names) -> str:
 
 
 def _file(file: OpenFile, pid: int, names: Names) -> str:
+    """One descriptor in words; the three that every process is born with by their part as well."""
+    what = "a terminal" if _TERMINAL.match(file.target) else _other_end(file, pid, names)
+    return f"{_STREAMS[file.fd]} ({what})" if 0 <= file.fd < len(_STREAMS) else what
+
+
+_TERMINAL = re.compile(r"/dev/(pts/\d|tty|console)")
+
+
+def _other_end(file: OpenFile, pid: int, names: Names) -> str:
     what = {"pipe": "a pipe", "socket": "a socket", "fifo": f"FIFO {file.target}"}.get(file.kind, file.target)
     if file.kind == "socket" and file.detail.startswith("TCP"):
         what = f"a socket ({file.detail})"

@@ -612,3 +612,53 @@ def test_a_main_thread_that_joins_its_only_other_one_stands_for_nothing() -> Non
     receives = thread(101, stack("receive /app/kv.py:7"), call="futex(0x2)", name="kv-receiver")
     statement = state(twice(process(100, thread(100, join, call="futex(0x1)"), receives)))
     assert "in receive (kv.py:7)" in doing(statement, 100)
+
+
+@pytest.mark.parametrize(
+    ("file", "clause"),
+    [
+        (OpenFile(fd=0, kind="device", target="/dev/pts/3"), "read from its standard input (a terminal)"),
+        (OpenFile(fd=0, kind="device", target="/dev/null"), "read from its standard input (/dev/null)"),
+        (OpenFile(fd=0, kind="pipe", target="pipe:[9]", peers=(100,)), "read from its standard input (a pipe whose"),
+        (OpenFile(fd=3, kind="pipe", target="pipe:[9]", peers=(100,)), "read from a pipe whose other end only it"),
+        (None, "read from its standard input in load"),
+    ],
+)
+def test_the_streams_of_a_process_are_called_by_their_part(file: OpenFile | None, clause: str) -> None:
+    fd = file.fd if file else 0
+    reads = thread(100, LOADS, call=f"read({fd:#x}, 0x0)", fds=(fd,))
+    statement = state(twice(process(100, reads, files=(file,) if file else ())))
+    assert clause in doing(statement, 100).replace(",", "")
+
+
+def test_a_pipe_that_nobody_reads_is_called_the_output_that_it_is() -> None:
+    full = OpenFile(fd=1, kind="pipe", target="pipe:[9]", access="w", peers=(100,))
+    writes = thread(100, LOADS, call="write(0x1, 0x0)", fds=(1,))
+    clause = doing(state(twice(process(100, writes, files=(full,)))), 100)
+    assert clause.startswith("waits to write to its standard output (a pipe whose other end")
+
+
+def test_who_waits_for_somebody_that_was_not_looked_at_is_to_look_there_first() -> None:
+    reads = OpenFile(fd=3, kind="pipe", target="pipe:[9]", peers=(7783,))
+    own = process(100, thread(100, LOADS, call="read(0x3, 0x0)", fds=(3,)), files=(reads,))
+    steps = state(twice(own)).next_steps
+    assert steps[0].startswith("Look at pid 7783")
+    assert "server (pid 100) waits for: firstlight look 7783" in steps[0]
+
+
+def test_where_there_is_no_gpu_no_step_is_about_one() -> None:
+    meets = [process(200 + n, thread(200 + n, BARRIER), role=Role.WORKER, rank=n) for n in range(2)]
+    driver = Gap(what="GPU driver", reason=GapReason.NOT_INSTALLED, detail="install nvidia-smi")
+    kernel = Gap(what="kernel log", reason=GapReason.NO_PERMISSION, detail="be root")
+    seen = [replace(look(*meets, at=at), gpus=(), gaps=(driver, kernel)) for at in (NOW - 5, NOW)]
+    steps = state(bundle(*seen)).next_steps
+    assert 0 < len(steps) <= 5
+    assert steps[-1] == "To see the kernel log: be root."
+    assert not re.search("GPU|NCCL|CUDA", " ".join(steps))
+
+
+def test_what_hid_one_cause_or_concerns_nobody_who_waits_is_no_step() -> None:
+    helper = Gap(what="Python stacks", reason=GapReason.NO_PERMISSION, detail="give it SYS_PTRACE", pid=101)
+    own = process(100, thread(100, LOADS, call="futex(0x1)"))
+    steps = state(twice(own, process(101, thread(101, helper), role=Role.HELPER, gaps=(helper,)))).next_steps
+    assert not any("SYS_PTRACE" in step or "1 more cause" in step for step in steps)
