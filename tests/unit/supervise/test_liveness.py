@@ -180,6 +180,14 @@ def test_a_heartbeat_does_not_hide_a_stall() -> None:
     assert "heartbeat" in beating.judgement.why
 
 
+def test_a_stall_says_that_the_log_repeats_itself() -> None:
+    repeating, silent = scene(), scene()
+    assert repeating.play(30, lambda _: {"log": LogActivity(new_bytes=80)}) == Motion.STALLED
+    assert "nothing new in the log (the same line again and again)" in repeating.judgement.why
+    assert silent.play(30) == Motion.STALLED
+    assert "no new log text" in silent.judgement.why
+
+
 def test_a_heartbeat_of_a_process_that_cannot_be_seen_needs_two_proofs() -> None:
     beating = scene(Actor(10), Actor(11), looks=refused)
     assert beating.play(30, heartbeat) == Motion.STALLED

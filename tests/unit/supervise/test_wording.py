@@ -4,7 +4,7 @@ from firstlight.core.process import ProcessId
 from firstlight.core.vocabulary import Role, Signal
 from firstlight.supervise.liveness import wording
 from firstlight.supervise.liveness.activity import Activity, ProcessMotion
-from firstlight.supervise.liveness.suspicion import Facts
+from firstlight.supervise.liveness.suspicion import Facts, Suspicion
 
 
 def process(pid: int = 7, name: str = "front", **rates: float) -> ProcessMotion:
@@ -63,3 +63,11 @@ def test_before_the_first_sample_nothing_is_claimed() -> None:
 def test_between_two_signs_of_progress_the_last_is_dated() -> None:
     one = process()
     assert wording.moving(Activity({}, {7: one}), facts(one)) == "the last sign of progress was 3 s ago"
+
+
+def test_a_log_that_says_one_thing_again_and_again_is_not_called_silent() -> None:
+    silent = facts(process())
+    assert "no new log text for 3 s" in wording.stalled(Suspicion.QUIET, silent, ())
+    assert "no new log text for 3 s" in wording.stalled(Suspicion.QUIET, silent._replace(repeats=1), ())
+    told = wording.stalled(Suspicion.QUIET, silent._replace(repeats=4), ())
+    assert "nothing new in the log (the same line again and again) for 3 s" in told

@@ -84,7 +84,7 @@ class Liveness:
         self._needed: dict[Phase, Need] = {}
         self._measured_at: float | None = None
         self._now = 0.0
-        self._log_bytes = 0
+        self._log_bytes = self._repeats = 0
         self._phase = Phase.SPAWN
         self._phase_since = 0.0
         self._progress_at = self._computed_at = 0.0
@@ -140,6 +140,7 @@ class Liveness:
         self._note_expecting(not serving or (isinstance(in_flight, int) and in_flight > 0))
         self._note_signals(self._activity.signals)
         self._note_states(gone)
+        self._note_repeats(log)
         facts = self._facts()
         self._end_stall(facts)
         self._note_need(facts)
@@ -191,6 +192,12 @@ class Liveness:
             self._progress_at = progress_at
             self._doubts.forget()
 
+    def _note_repeats(self, log: LogActivity) -> None:
+        if self._now in {self._progress_at, self._computed_at}:
+            self._repeats = 0
+        elif log.new_bytes > 0:
+            self._repeats += 1
+
     def _note_states(self, gone: Sequence[Exit]) -> None:
         stopped = (pid for pid, process in self._activity.processes.items() if process.state == "T")
         self._stopped_since = {pid: self._stopped_since.get(pid, self._now) for pid in stopped}
@@ -222,6 +229,7 @@ class Liveness:
             allowed_s=allowed_s * (self._thresholds.blind_factor if self._blind else 1.0),
             cpu_only_s=cpu_only_s,
             processes=self._activity.processes,
+            repeats=self._repeats,
         )
 
     def _end_stall(self, facts: Facts) -> None:

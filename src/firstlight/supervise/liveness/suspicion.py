@@ -67,7 +67,8 @@ class Facts(NamedTuple):
 
     `progress_at` dates the last signal other than CPU, `computed_at` the last of CPU or of stacks that changed.
     `stopped_since` holds by pid when a process was first found stopped. `lost_since` dates the last loss of one,
-    `peer_lost` is true if a peer is certainly among the lost. `expecting` is false for an idle server.
+    `peer_lost` is true if a peer is certainly among the lost. `expecting` is false for an idle server. `repeats`
+    counts the updates since the last signal in which the log grew by nothing but what it had said before.
     """
 
     now: float
@@ -80,6 +81,7 @@ class Facts(NamedTuple):
     allowed_s: float
     cpu_only_s: float
     processes: Mapping[int, ProcessMotion]
+    repeats: int = 0
 
     @property
     def quiet_s(self) -> float:

@@ -33,6 +33,8 @@ _RATES = {
     Signal.SOCKET: ("sends and receives", "has sent or received", "socket_bytes_s"),
     Signal.MEMORY: ("grows by", "has grown", "growth_bytes_s"),
 }
+REPEATS_TOLD = 2
+"""A log that has spoken only once since the last signal does not say one thing again and again."""
 _TELLING_RATE = 1000
 """Bytes per second. A rate below this has dropped since the signal, or its bytes are counted elsewhere (mapped files
 are fetched, not read), so it would belie it.
@@ -88,10 +90,9 @@ def stalled(suspicion: Suspicion, facts: Facts, lost: Sequence[Exit]) -> str:
         busy = [process for process in facts.processes.values() if process.busy]
         spins = f"{_names(p.name for p in busy)} {_verb(busy, 'spin')} in the same wait"
         return f"{spins} for {facts.cpu_only_for_s:.0f} s, and whom they wait for does not come"
-    return (
-        f"no CPU, no bytes and no new log text for {facts.quiet_s:.0f} s, and two looks showed no change"
-        f"{_heartbeat(facts)}"
-    )
+    repeats = facts.repeats >= REPEATS_TOLD
+    log = "nothing new in the log (the same line again and again)" if repeats else "no new log text"
+    return f"no CPU, no bytes and {log} for {facts.quiet_s:.0f} s, and two looks showed no change{_heartbeat(facts)}"
 
 
 def blind() -> str:
