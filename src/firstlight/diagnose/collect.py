@@ -2,8 +2,11 @@
 
 from typing import NamedTuple
 
+from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, in_place
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import gpus, processes
 
 
 class Question(NamedTuple):
@@ -30,6 +33,7 @@ _DUMP = (
     "CUDA_ENABLE_USER_TRIGGERED_COREDUMP=1 with CUDA_COREDUMP_PIPE before the start: a dump names the kernel that is"
     " resident."
 )
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/render")
 QUESTIONS = (
     Question(COMMUNICATOR, (_NCCL_DEBUG, _PAIR)),
     Question(COLLECTIVE, (_RECORDER,)),
@@ -39,5 +43,17 @@ QUESTIONS = (
 
 
 def what_to_collect(scene: Scene) -> tuple[str, ...]:
-    """The first question that fits the place where those who run the model stand."""
+    """The first question that fits the place where those who run the model stand; all of them are about GPUs."""
+    if lacks_gpus(scene):
+        return ()
     return next((one.steps for one in QUESTIONS if in_place(scene, one.place)), ())
+
+
+def lacks_gpus(scene: Scene) -> bool:
+    """Whether the machine was looked at and has no GPU: no driver tells of one, and no device of one is there."""
+    known, host = gpus(scene), scene.bundle.host
+    if not (known == () or (isinstance(known, Gap) and known.reason is GapReason.NOT_INSTALLED)):
+        return False
+    devices = () if isinstance(host.devices, Gap) else host.devices
+    opened = (file.target for one in processes(scene) for file in one.files)
+    return not any(one.startswith(_DEVICES) for one in (*devices, *opened))

@@ -1,5 +1,8 @@
 """Who is stuck where, from bundles made by hand."""
 
+import re
+
+import msgspec
 import pytest
 from tests.unit.diagnose.conftest import NOW, REFUSED, bundle, ended, line, look, process, stack, thread, twice
 
@@ -650,7 +653,7 @@ def test_where_there_is_no_gpu_no_step_is_about_one() -> None:
     meets = [process(200 + n, thread(200 + n, BARRIER), role=Role.WORKER, rank=n) for n in range(2)]
     driver = Gap(what="GPU driver", reason=GapReason.NOT_INSTALLED, detail="install nvidia-smi")
     kernel = Gap(what="kernel log", reason=GapReason.NO_PERMISSION, detail="be root")
-    seen = [replace(look(*meets, at=at), gpus=(), gaps=(driver, kernel)) for at in (NOW - 5, NOW)]
+    seen = [msgspec.structs.replace(look(*meets, at=at), gpus=(), gaps=(driver, kernel)) for at in (NOW - 5, NOW)]
     steps = state(bundle(*seen)).next_steps
     assert 0 < len(steps) <= 5
     assert steps[-1] == "To see the kernel log: be root."
