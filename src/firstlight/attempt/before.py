@@ -13,7 +13,7 @@ from firstlight.core.state import RunState
 from firstlight.core.vocabulary import Motion, Outcome, Phase
 from firstlight.errors import FirstlightError, UsageError
 from firstlight.supervise.processes.ports import owner_of_port
-from firstlight.supervise.runs.folders import RunFolder
+from firstlight.supervise.runs.folders import RunFolder, pid_space
 from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
 
 
@@ -101,4 +101,5 @@ def first_state(command: ServerCommand, folder: RunFolder, clock: Clock, outcome
         engine=command.engine,
         model=command.served_name or command.model,
         started=now,
+        pid_space=pid_space(),
     )

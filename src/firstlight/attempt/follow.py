@@ -25,7 +25,7 @@ from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
 from firstlight.diagnose import reported
 from firstlight.supervise.launch.server import StopResult
-from firstlight.supervise.runs.folders import RunFolder
+from firstlight.supervise.runs.folders import RunFolder, pid_space
 from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
 from firstlight.supervise.watch import Watch
 
@@ -345,6 +345,7 @@ class Attempt:
                 model=self.watch.command.served_name or self.watch.command.model,
                 started=self.watch.started_wall,
                 first_token_s=self._token.after_launch_s if self._token else None,
+                pid_space=pid_space(),
             )
         )
 

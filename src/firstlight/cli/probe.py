@@ -1,14 +1,17 @@
 """`firstlight probe`: a Kubernetes exec probe, answered from the run's state alone within milliseconds."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from firstlight.clock import SystemClock
+from firstlight.clock import Clock, SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.state import STATE_STALE_S, RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
 from firstlight.core.words import OUTCOME_WORDS, printable, seconds, time_of_day
+
+if TYPE_CHECKING:
+    from firstlight.supervise.runs.folders import RunFolder
 
 RUNS_TRIED = 50
 
@@ -44,11 +47,11 @@ def command(run: str | None, question: str | None, as_json: bool) -> int:
     """Answer from the state of RUN, by default the newest run that is being watched."""
     if question is None:
         raise click.UsageError("ask one of --startup, --ready, --live")
-    now = SystemClock().boottime()
-    state, watched = _state_of(run, now)
-    answer = judge(question, state, now, alive=isinstance(state, Gap) or supervised(state))
-    if watched > 1 and isinstance(state, RunState):
-        answer = answer._replace(text=f"{answer.text} (run {state.run}, the newest of {watched} that are watched)")
+    found = _state_of(run, SystemClock())
+    state = found.state
+    answer = judge(question, state, found.boottime, alive=isinstance(state, Gap) or supervised(state))
+    if isinstance(state, RunState) and found.whose:
+        answer = answer._replace(text=f"{answer.text} ({found.whose})")
     click.echo(_json(question, state, answer) if as_json else answer.text)
     return answer.code
 
@@ -84,10 +87,17 @@ def fresh(state: RunState, boottime: float) -> bool:
 
 
 def supervised(state: RunState) -> bool:
-    """True if the firstlight that wrote the state still exists."""
+    """True if the firstlight that wrote the state still exists, among the processes that can be seen from here."""
     from firstlight.supervise.runs.folders import alive_since
 
-    return alive_since(state.supervisor, state.boottime)
+    return not _elsewhere(state) and alive_since(state.supervisor, state.boottime)
+
+
+def _elsewhere(state: RunState) -> bool:
+    """Whether pids of the state are not those of the processes that can be seen from here."""
+    from firstlight.supervise.runs.folders import pid_space
+
+    return state.pid_space not in {"", pid_space()}
 
 
 def _json(question: str, state: RunState | Gap, answer: Answer) -> str:
@@ -101,28 +111,54 @@ def _json(question: str, state: RunState | Gap, answer: Answer) -> str:
 def _unwatched(state: RunState, age: float) -> str:
     if state.outcome is not None:
         return f"not watched: the run has ended ({OUTCOME_WORDS[state.outcome]})"
-    if age < 0:
-        return "not watched: the state is from before the machine was started, or from another machine"
+    if age < 0 or _elsewhere(state):
+        return "not watched: the state is from before the machine was started, or from another machine or container"
     return f"not watched: firstlight (pid {state.supervisor}) is gone or hangs; its last word is {seconds(age)} old"
 
 
-def _state_of(name: str | None, boottime: float) -> tuple[RunState | Gap, int]:
-    """The state of the run that is meant, and how many runs are watched where none was named."""
+class _Found(NamedTuple):
+    """A state, CLOCK_BOOTTIME just after it was read, and whose it is, where others could have been meant."""
+
+    state: RunState | Gap
+    boottime: float
+    whose: str = ""
+
+    @property
+    def watched(self) -> bool:
+        return isinstance(self.state, RunState) and fresh(self.state, self.boottime) and supervised(self.state)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is of another boot, machine or container."""
+        state = self.state
+        return isinstance(state, RunState) and (state.boottime > self.boottime or _elsewhere(state))
+
+
+def _state_of(name: str | None, clock: Clock) -> _Found:
+    """The state of the run that is meant: without a name the newest that is watched, else the newest."""
     from firstlight.errors import RunNotFound
     from firstlight.supervise.runs.folders import find_run, list_runs
 
     if name is not None:
         try:
-            return find_run(name).read_state(), 0
+            return _read(find_run(name), clock)
         except RunNotFound as error:
-            return Gap(what=error.what, reason=GapReason.VANISHED, detail=error.way_out), 0
-    states = [run.read_state() for run in list_runs()[:RUNS_TRIED]]
-    watched = [state for state in states if isinstance(state, RunState) and _watched(state, boottime)]
-    none = Gap(
-        what="no run is being watched here", reason=GapReason.VANISHED, detail="start one with `firstlight up`"
-    )
-    return [*watched, *states, none][0], len(watched)
+            return _Found(Gap(what=error.what, reason=GapReason.VANISHED, detail=error.way_out), 0.0)
+    found = [_read(run, clock) for run in list_runs()[:RUNS_TRIED]]
+    if not found:
+        return _Found(_NO_RUN, 0.0)
+    watched = [one for one in found if one.watched]
+    chosen = (watched or [one for one in found if not one.foreign] or found)[0]
+    if len(found) == 1 or not isinstance(chosen.state, RunState):
+        return chosen
+    newest = f", the newest of {len(watched)} that are watched" if len(watched) > 1 else ""
+    return chosen._replace(whose=f"run {printable(chosen.state.run, 80)}{newest}")
 
 
-def _watched(state: RunState, boottime: float) -> bool:
-    return fresh(state, boottime) and supervised(state)
+_NO_RUN = Gap(what="no run is being watched here", reason=GapReason.VANISHED, detail="start one with `firstlight up`")
+
+
+def _read(run: "RunFolder", clock: Clock) -> _Found:
+    """A watcher writes once a second: a clock read before the state would find some states in the future."""
+    state = run.read_state()
+    return _Found(state, clock.boottime())

@@ -13,6 +13,7 @@ class RunState(Record, kw_only=True):
     `since` is the wall time from which `motion` has held, `quiet_s` the seconds since the last progress signal, both
     as of the write: `at` on the wall clock, `boottime` on CLOCK_BOOTTIME, which no wall-clock jump can bend.
     `started` is the wall time of the launch, `first_token_s` the seconds from there to the first verified token.
+    `pid_space` names where its pids mean something: the boot of a machine and a pid namespace; empty if unknown.
     """
 
     run: str
@@ -33,3 +34,4 @@ class RunState(Record, kw_only=True):
     model: str = ""
     started: float = 0.0
     first_token_s: float | None = None
+    pid_space: str = ""

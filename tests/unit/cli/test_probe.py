@@ -9,14 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from firstlight.cli.probe import judge
+from firstlight.cli.probe import _state_of, judge
 from firstlight.clock import SystemClock
 from firstlight.core.gap import Gap
 from firstlight.core.record import to_json
 from firstlight.core.state import STATE_STALE_S, RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome, Phase
 from firstlight.core.words import OUTCOME_WORDS
-from firstlight.supervise.runs.folders import RunFolder, new_run
+from firstlight.supervise.runs.folders import RunFolder, new_run, pid_space
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 NOW = 5000.0
@@ -107,12 +107,46 @@ def write(run: RunFolder, **changes: object) -> None:
     run.write("state.json", to_json(state(run=run.id, boottime=SystemClock().boottime(), **changes)))
 
 
+class Waits(SystemClock):
+    """A clock that is asked while a watcher writes."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+
+    def boottime(self) -> float:
+        at = super().boottime()
+        write(self._run, **SERVING)
+        return at
+
+
+def test_a_state_that_is_written_while_it_is_asked_for_is_not_from_the_future(run: RunFolder) -> None:
+    write(run, **SERVING)
+    found = _state_of(None, Waits(run))
+    assert found.watched
+    assert judge("live", found.state, found.boottime) == (0, "serving at http://127.0.0.1:8000")
+
+
 class TestProgram:
     def test_it_answers_for_the_newest_run_that_is_watched(self, cli: Cli, run: RunFolder) -> None:
         write(run, **SERVING)
         new_run(SystemClock(), "vllm").write("state.json", to_json(state(boottime=1.0)))
         done = cli("probe", "--ready")
-        assert (done.returncode, done.stdout) == (0, "serving at http://127.0.0.1:8000\n")
+        assert (done.returncode, done.stdout) == (0, f"serving at http://127.0.0.1:8000 (run {run.id})\n")
+
+    def test_a_state_of_another_container_is_not_taken_for_one_of_this(self, cli: Cli, run: RunFolder) -> None:
+        write(run, **SERVING, pid_space=pid_space())
+        assert pid_space(), "what keeps containers apart can be seen"
+        write(new_run(SystemClock(), "vllm"), **STALLED, pid_space="another boot pid:[1]")
+        done = cli("probe", "--live")
+        assert (done.returncode, done.stdout) == (0, f"serving at http://127.0.0.1:8000 (run {run.id})\n")
+
+    def test_a_run_of_this_boot_is_spoken_of_before_one_of_another(self, cli: Cli, run: RunFolder) -> None:
+        write(run, outcome=Outcome.EXITED)
+        later = SystemClock().boottime() + 10_000
+        new_run(SystemClock(), "vllm").write("state.json", to_json(state(run="foreign", boottime=later)))
+        done = cli("probe", "--live")
+        assert done.returncode == 3
+        assert f"(run {run.id})" in done.stdout
 
     def test_a_run_can_be_named(self, cli: Cli, run: RunFolder) -> None:
         write(run, **STALLED)

@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -199,6 +200,18 @@ def alive_since(pid: int, boottime: float) -> bool:
     except (OSError, ValueError):
         return False
     return seen.state not in _ENDED and seen.started / procfs.TICKS_PER_S <= boottime + _TICK_S
+
+
+@cache
+def pid_space() -> str:
+    """Where pids mean what they mean to this process: the boot of the machine and the pid namespace; a folder of runs
+    may be shared by containers and machines. Empty if it cannot be seen.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
 def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
