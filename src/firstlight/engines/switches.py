@@ -68,11 +68,14 @@ def parse_table(text: str, where: str) -> SwitchTable:
     """
     own = _convert(text, where)
     common = _common()
-    whole = msgspec.structs.replace(
-        own, variables=(*own.variables, *common.variables), silent=(*own.silent, *common.silent)
-    )
+    variables = (*own.variables, *common.variables, *(_OTHER_VARIABLES if own.others else ()))
+    whole = msgspec.structs.replace(own, variables=variables, silent=(*own.silent, *common.silent))
     _check(whole, where)
     return whole
+
+
+_OTHER_VARIABLES = (VariableEntry(variables=("*",), own=True),)
+"""Whatever else a command sets is a switch as an unlisted option is: it stands there because somebody wanted it."""
 
 
 @cache

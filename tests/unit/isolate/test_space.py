@@ -292,8 +292,17 @@ def test_a_shell_line_that_does_more_is_refused_with_a_way_out(inner: str) -> No
 
 
 def test_a_shell_line_may_hold_variables() -> None:
-    space = read("sh -c 'NCCL_DEBUG=INFO A=\"x y\" exec vllm serve m --block-size 16'")
-    assert command_of(space, frozenset()).argv == ("sh", "-c", "A='x y' exec vllm serve m")
+    space = read('sh -c \'NCCL_DEBUG=INFO HOME="x y" A="x y" exec vllm serve m --block-size 16\'')
+    assert command_of(space, frozenset()).argv == ("sh", "-c", "HOME='x y' exec vllm serve m")
+    assert "A='x y'" in command_of(space, frozenset({"env:A"})).argv[2]
+
+
+def test_a_variable_that_nobody_knows_is_a_switch_where_the_command_sets_it() -> None:
+    assert only(read("env SHINY=1 PORT=80 python server.py --fast", {"OTHER": "1"})) == "env PORT=80 python server.py"
+    assert without(read("SHINY=1 vllm serve m"), "env:SHINY") == "vllm serve m"
+    assert read("vllm serve m", {"SHINY": "1", "HOME": "/"}).names == ()
+    listed = parse_table('[[options]]\nname = "fast"\nnames = ["--fast"]\n', "mine.toml")
+    assert space_of(recognise(["env", "SHINY=1", "./server", "--fast"], {}), {}, listed).names == ("fast",)
 
 
 def test_the_options_of_a_container_are_not_taken_for_the_servers() -> None:
