@@ -15,11 +15,16 @@ from firstlight.diagnose.storage import CACHES
 WORKING_CPU = 0.05
 """Cores from which a compiler is at work."""
 COMPILES = (
-    r"^(?!.*compile_wrapper)\S*(compil|build|jit|ninja|make_cubin|make_llir|make_ptx|nvrtc)\S* .*"
-    r"(triton|_inductor|_dynamo|flashinfer|deep_gemm|cpp_extension|tvm|tilelang|cutlass|cute|numba|jit|aiter|compilation)"
+    r"^(?!.*compile_wrapper)\S*(compil|build|jit|ninja|make_cubin|make_llir|make_ptx|nvrtc|hiprtc|codegen)\S* .*"
+    r"(triton|_inductor|_dynamo|flashinfer|deep_gemm|cpp_extension|tvm|tilelang|cutlass|cute|numba|jit|aiter|compilation"
+    r"|cupy|warp/|/jax/|jaxlib|tensorrt|onnxruntime|deep_ep|thunderkittens|openvino)"
 )
 """Not `compile_wrapper`: through it every call of a compiled model goes."""
-COMPILES_NATIVELY = r"nvrtcCompileProgram|libnvrtc|mlir::|libtriton|llvm::|libLLVM|libnvJitLink|libnvptxcompiler"
+COMPILES_NATIVELY = (
+    r"nvrtcCompileProgram|libnvrtc|mlir::|libtriton|llvm::|libLLVM|libnvJitLink|libnvptxcompiler"
+    r"|hiprtcCompile|libhiprtc|libamd_comgr|comgr|xla::\S*[Cc]ompil|libigc|libocloc|libtvm_?(compiler)?\.so|libnvvm"
+    r"|nvinfer1::builder|buildSerializedNetwork|libnvinfer_builder|miopenFind|miopen::\S*(Compil|Build|FindConv)"
+)
 
 BUILD_FAILED = (
     r"ninja: build stopped|^FAILED: |(nvcc|ptxas) fatal|ptxas.*(died|segmentation)|error: command .*(nvcc|c\+\+|gcc)"

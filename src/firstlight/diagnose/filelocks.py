@@ -12,11 +12,12 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last
 from firstlight.diagnose.standing import Standing
 
-DOWNLOAD = re.compile(r"/\.locks/.*\.lock$|/[0-9a-f]{40,64}[\w.-]*\.lock$")
+DOWNLOAD = re.compile(r"/\.locks?/.*\.lock$|/[0-9a-f]{40,64}[\w.-]*\.lock$")
 """The hub's locks, and those under which SGLang and vLLM resolve a model (in the folder for temporary files)."""
 _LOCK_FILE = re.compile(r"(^|/|\.)lock$|/locks/")
-_HUB = re.compile(r"/huggingface_hub/|/modelscope/|/transformers/")
-_TAKES = re.compile(r"acquire|_poll|__enter__")
+_HUB = re.compile(r"/huggingface_hub/|/modelscope/|/transformers/|/model_loader/weight_utils\.py$")
+_LOCKS = re.compile(r"/(filelock|portalocker|fasteners|lockfile|oslo_concurrency)/|/_?file_?lock\.py$")
+_TAKES = re.compile(r"acquire|_poll|__enter__|\block$")
 _INNER = 6
 """Frames in which filelock is looked for: its own, and those of whoever wraps it."""
 
@@ -40,7 +41,7 @@ def polling(scene: Scene) -> list[Standing]:
 def in_filelock(one: Standing) -> bool:
     """Whether it takes a lock of the filelock package; between two tries it sleeps, and now and then it is seen in
     one."""
-    return any("/filelock/" in frame.file and _TAKES.search(frame.function) for frame in one.stack[:_INNER])
+    return any(_LOCKS.search(frame.file) and _TAKES.search(frame.function) for frame in one.stack[:_INNER])
 
 
 def for_the_hub(one: Standing) -> bool:

@@ -20,8 +20,19 @@ _MEETING_OPTIONS = (
     (("dist-init-addr", "nccl-init-addr"), ()),
     (("master-addr",), ("master-port",)),
     (("data-parallel-address", "dpa"), ("data-parallel-rpc-port", "dpp")),
+    (("rdzv-endpoint", "distributed-init-method", "dist-init-method"), ()),
 )
 _MEETING_VARIABLES = (("MASTER_ADDR", "MASTER_PORT"), ("VLLM_DP_MASTER_IP", "VLLM_DP_MASTER_PORT"))
+_SERVICE_OPTIONS = ("rpc", "address")
+"""Of llama.cpp's servers that compute for it, and of Ray's head."""
+_SERVICE_VARIABLES = (
+    "RAY_ADDRESS",
+    "ETCD_ENDPOINTS",
+    "NATS_SERVER",
+    "NCCL_COMM_ID",
+    "PET_RDZV_ENDPOINT",
+    "JAX_COORDINATOR_ADDRESS",
+)
 
 
 class Connection(NamedTuple):
@@ -207,6 +218,18 @@ def _by_variables(scene: Scene) -> Iterator[Meeting]:
         host = parted(known.get(name, ""))[0]
         if host:
             yield Meeting(host, _port(known.get(port, "")), shortened(f"environment: {name}={known[name]}"))
+
+
+def services(scene: Scene) -> Iterator[Meeting]:
+    """Whom the server was told to find beside the ranks' meeting: the head of a cluster, a registry, helpers."""
+    known = variables(scene)
+    told = [(f"option: --{name}", words) for name in _SERVICE_OPTIONS if (words := scene.bundle.option(name))]
+    told += [(f"environment: {name}", (known[name],)) for name in _SERVICE_VARIABLES if known.get(name)]
+    for name, words in told:
+        for word in re.split(r"[,\s]+", " ".join(words))[:64]:
+            host, port = parted(word)
+            if host and port:
+                yield Meeting(host, port, shortened(f"{name} {word}"))
 
 
 def _port(word: str) -> int:

@@ -12,16 +12,20 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import processes, threads
 
-WEIGHTS = re.compile(r"\.(safetensors|gguf|bin|pt|pth|ckpt|npz|tensors)$")
+WEIGHTS = re.compile(
+    r"\.(safetensors|gguf|ggml|bin|pt|pth|ckpt|npz|npy|tensors|engine|plan|onnx|onnx_data|h5|distcp|nemo|msgpack)$"
+)
 CACHES = ("compile_cache", "engine_cache", "extensions")
 _SLOW = re.compile(
-    r"nfs\d?|lustre|cifs|smb\d?|9p|ceph|gpfs|beegfs|glusterfs|afs|virtiofs|wekafs|ocfs2|fuse(\.(?!.*overlay).*)?|fuseblk"
+    r"nfs\d?|lustre|cifs|smb\d?|9p|ceph|gpfs|beegfs|glusterfs|afs|virtiofs|wekafs|ocfs2|gfs2|orangefs|pvfs2|panfs|acfs|mfs|vboxsf|vmhgfs|prl_fs|drvfs|davfs|smb3|nbd|fuse(\.(?!.*overlay).*)?|fuseblk"
 )
 _WAITS = re.compile(
     r"folio|filemap|_page|page_|io_schedule|wait_on_(bit|buffer)|blk_|nfs|rpc_|rpc_wait|fuse|lustre|^ll_|^cl_|osc_|ceph"
-    r"|cifs|p9_|request_wait_answer|netfs|xfs_|ext4_|btrfs|bio_"
+    r"|cifs|smb2_|p9_|v9fs|request_wait_answer|netfs|weka|gpfs|mmfs|cxiWaitEvent|beegfs|fhgfs|virtio_fs|afs_|xfs_|ext4_|btrfs|bio_"
 )
-_ACROSS = re.compile(r"nfs|rpc_wait|request_wait_answer|fuse_|ceph|lustre|^ll_|^cl_|cifs|p9_")
+_ACROSS = re.compile(
+    r"nfs|rpc_wait|request_wait_answer|fuse_|ceph|lustre|^ll_|^cl_|cifs|smb2_|p9_|weka|mmfs|cxiWaitEvent|beegfs|fhgfs|virtio_fs"
+)
 """What is waited for across a network or in another program, which a signal may interrupt (state S)."""
 _RECLAIMS = re.compile(
     r"reclaim|shrink_|try_to_free|compact|swap|kswapd|balance_pgdat|alloc_pages_slow|mem_cgroup_charge"

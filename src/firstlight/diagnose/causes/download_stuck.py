@@ -1,5 +1,6 @@
 """A download has begun and gets nowhere."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -10,7 +11,15 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, processes
 
-_DOWNLOADS = r"(http_get|xet_get|_download_to_tmp\w*|_download_files?|download_file\w*|iter_content) "
+_DOWNLOADS = (
+    r"(http_get|xet_get|_download_to_tmp\w*|_download_files?|download_file\w*|iter_content|hf_transfer\w*"
+    r"|multipart_download|parallel_download|download_url_to_file|download_fileobj|urlretrieve|pull_files?) "
+)
+_NATIVELY = r"hf_xet|hf_transfer|xet_(client|core|data)|cas_client"
+_TOOLS = frozenset({"wget", "curl", "aria2c", "git-lfs", "rclone", "s5cmd", "gsutil", "azcopy", "axel"})
+_UNFINISHED = re.compile(
+    r"\.(incomplete|part|partial|aria2|tmp|download|downloading|downloadInProgress)$|-partial$|/\._____temp/"
+)
 """What transfers a file; around it the hub's code asks questions and takes locks, which have causes of their own."""
 
 
@@ -30,19 +39,27 @@ def _standing_still(scene: Scene) -> Iterator[Sighting]:
 
 
 def _unfinished(scene: Scene) -> Iterator[Sighting]:
-    """Files ending in .incomplete that a process has open for writing, and that are as long as before."""
+    """Files that a process has open, by their names unfinished, and that are as long as before."""
     for one in processes(scene):
         old = where.before(scene, one.process.id.pid)
         sizes = {file.target: file.size for file in old.files} if old else {}
         for file in one.files:
-            if file.target.endswith(".incomplete") and sizes.get(file.target) == file.size:
+            if _UNFINISHED.search(file.target) and sizes.get(file.target) == file.size:
                 quote = f"{file.target} did not grow: {size(file.size)}"
                 yield Sighting(shortened(quote), (one.process.id.pid,), file.target)
 
 
 def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
     """Somebody stands where files are downloaded, and they do not grow."""
-    yield from both(_standing_still(scene), where.stands(scene, _DOWNLOADS))
+    at_it = (*where.stands(scene, _DOWNLOADS), *where.stands(scene, _NATIVELY, native=True), *_tools(scene))
+    yield from both(_standing_still(scene), at_it)
+
+
+def _tools(scene: Scene) -> Iterator[Sighting]:
+    """Programs that do nothing but transfer files, and are still there."""
+    for one in scene.standings:
+        if one.look.process.name in _TOOLS and one.state not in "ZX":
+            yield Sighting(shortened(f"{scene.name(one.pid)} is {one.look.process.name}"), (one.pid,))
 
 
 def _silent_connection(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -12,7 +12,15 @@ from firstlight.diagnose.sightings import processes, said
 from firstlight.diagnose.standing import Standing
 
 _TOLD = r"Cannot re-initialize CUDA in forked subprocess|CUDA.*(initialized|used).*before.*fork|poison_fork"
-_USES_CUDA = ("(libcuda.so", "(libcudart", "_cuda_init (", "_lazy_init (", "set_device (")
+_USES_CUDA = (
+    "(libcuda.so",
+    "(libcudart",
+    "(libamdhip64",
+    "(libhsa-runtime64",
+    "_cuda_init (",
+    "_lazy_init (",
+    "set_device (",
+)
 _MEETS = ("init_distributed", "init_process_group", "init_device", "ncclCommInitRank", "init_worker")
 
 

@@ -15,7 +15,7 @@ from firstlight.diagnose.sightings import both, gpus, kernel_said, last, threads
 FATAL_XIDS = frozenset({8, 48, 62, 79, 95, 109, 119, 120, 140, 143})
 """Events after which a GPU or its channel does no further work (NVIDIA's catalogue of Xid errors). Those that a
 program's own fault causes (13, 31, 43, 45) are left out."""
-BAD_XIDS = frozenset({61, 63, 64, 74, 92, 94, 110, 149, 154, 175})
+BAD_XIDS = frozenset({38, 44, 46, 56, 61, 63, 64, 66, 69, 74, 92, 94, 110, *range(144, 151), 154, 155, 156, 175})
 """Events that a GPU may survive: of its memory, its links, its firmware, and what it recommends."""
 _SURVIVED = frozenset(f"Xid {number}" for number in BAD_XIDS)
 _XID = r"NVRM: Xid"
@@ -23,7 +23,11 @@ _XID_NUMBER = re.compile(r"NVRM: Xid \(.*?\): (\d+)")
 _ADDRESS_END = re.compile(r"\.\d$")
 """Xid lines leave out the function of a PCI address."""
 _LOST = r"NVRM:.*(fallen off the bus|GPU is lost|RmInitAdapter failed)"
-_AMD = r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal error|RAS .*uncorrectable|out of sync)"
+_OTHERS_DRIVERS = (
+    r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal error|RAS .*uncorrectable|out of sync"
+    r"|HWS hang|preemption failed|MES .*(failed|timed? ?out)|lost from bus|device wedged)"
+    r"|\b(xe|i915)\b.*(GPU HANG|wedged|engine reset|GT reset failed|device lost)"
+)
 _DRIVER = re.compile(
     r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
 )
@@ -46,7 +50,7 @@ def _others(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _told(scene: Scene, numbers: frozenset[int]) -> Iterator[Sighting | Gap]:
-    for one in kernel_said(scene, f"{_XID}|{_LOST}|{_AMD}"):
+    for one in kernel_said(scene, f"{_XID}|{_LOST}|{_OTHERS_DRIVERS}"):
         if isinstance(one, Gap):
             yield one
         elif found := _XID_NUMBER.search(one.quote):

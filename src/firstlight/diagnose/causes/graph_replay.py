@@ -8,7 +8,7 @@ from firstlight.diagnose.devices import all_in, in_place, runners, unseen_native
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 
-_LAUNCH = r"^cu(da)?GraphLaunch\b"
+_LAUNCH = r"^(cu(da)?|hip)GraphLaunch\b"
 _WATCHDOG = r"Watchdog caught collective operation timeout|watchdog timeout"
 
 

@@ -1,20 +1,26 @@
 """Host memory is being pinned for a GPU, tens of gigabytes at a time: it works, and says nothing."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.words import seconds as length
 from firstlight.core.words import size
-from firstlight.diagnose import where
+from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, said
+from firstlight.diagnose.sightings import both, said, threads
 
 GROWTH_BYTES_S = 1_000_000
 _PINS = (
-    r"(cuda|hip)(HostRegister|HostAlloc|MallocHost|HostMalloc)|cuMem(HostRegister|HostAlloc|AllocHost)|host_malloc"
+    r"(cuda|hip)(HostRegister|HostAlloc|MallocHost|HostMalloc)|cuMem(HostRegister|HostAlloc|AllocHost)"
+    r"|host_malloc|ibv_reg_mr|^mlock"
 )
+_PINS_IN_KERNEL = re.compile(
+    r"pin_user_pages|os_lock_user_pages|nvidia_get_user_pages|ib_umem_get|__mm_populate|do_mlock|mlock_fixup"
+)
+"""Also of RDMA devices, and of mlock."""
 _PINS_IN_PYTHON = r"(pin_memory|cudaHostRegister|alloc_with_(host_register|pin_memory)|host_register|_pin\w*) "
 _SAYS = r"\d [GM]i?B (of )?(pinned |host |CPU )+memory|pinn(ed|ing) .*memory|host memory for hierarchical"
 
@@ -23,6 +29,12 @@ def _pinning(scene: Scene) -> Iterator[Sighting | Gap]:
     """Threads in a call that pins memory."""
     yield from where.stands(scene, _PINS, native=True)
     yield from where.stands(scene, _PINS_IN_PYTHON)
+    for one, thread in threads(scene):
+        within = storage.kernel_functions(thread)
+        inside = () if isinstance(within, Gap) else within
+        if any(map(_PINS_IN_KERNEL.search, inside)):
+            pid = one.process.id.pid
+            yield Sighting(shortened(f"{scene.name(pid)} in the kernel: {' < '.join(inside[:3])}"), (pid,))
 
 
 def _growing(scene: Scene) -> Iterator[Sighting | Gap]:

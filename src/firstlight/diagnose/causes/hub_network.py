@@ -13,7 +13,9 @@ from firstlight.diagnose.sightings import both, processes
 
 _EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.WEIGHTS, Phase.MODEL_INIT})
 _HUB = (
-    r"/(huggingface_hub|modelscope|hf_xet)/|transformers/utils/hub|(hf_hub_download|snapshot_download|cached_file) "
+    r"/(huggingface_hub|modelscope|hf_xet|hf_transfer|kagglehub|openmind_hub|tiktoken|openai_harmony|nltk|datasets"
+    r"|botocore|boto3|s3transfer|s3fs|gcsfs|fsspec|google/cloud/storage|runai_model_streamer|usage_lib|wandb|mlflow)/"
+    r"|transformers/utils/hub|/torch/hub\.py|/usage_lib\.py|(hf_hub_download|snapshot_download|cached_file) "
 )
 
 

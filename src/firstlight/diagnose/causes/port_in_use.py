@@ -11,7 +11,12 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import last, lines
 
 _TAKES_ANOTHER = re.compile(r"trying port|(another|next|different) port|instead", re.IGNORECASE)
-_IN_USE = re.compile(r"address (is )?already in use|EADDRINUSE|errno:? 98\b|port\b.* is not available", re.IGNORECASE)
+_IN_USE = re.compile(
+    r"address (is )?already in use|EADDRINUSE|errno:? 98\b|os error 98\b|AddrInUse|port\b.* is not available"
+    r"|(could not|couldn't|can't|cannot|failed to|unable to) bind\b"
+    r"(?!.*(assign|permi|denied)).*\b(port|socket|address|server)",
+    re.IGNORECASE,
+)
 
 
 def _refusals(scene: Scene) -> Iterator[tuple[Sighting, frozenset[int]]]:

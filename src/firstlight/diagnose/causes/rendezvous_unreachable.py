@@ -1,9 +1,10 @@
 """The address where ranks are to meet cannot be reached from here, or nobody is there."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.vocabulary import Phase
+from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
@@ -13,19 +14,27 @@ from firstlight.diagnose.waits import Kind
 
 MEETS = (
     r"TCPStore|_create_c10d_store|(_tcp_)?rendezvous(_handler)? |init_process_group|init_distributed_environment"
-    r"|create_tcp_store|StatelessProcessGroup|_env_rendezvous"
+    r"|create_tcp_store|StatelessProcessGroup|_env_rendezvous|next_rendezvous|etcd_\w*rendezvous|init_distributed "
+    r"|initialize \S*/jax/_src/distributed|init \S*/(horovod|bagua)/|MPI_Init|connectFullMesh"
+    r"|(init|connect\w*|wait_for_node|check_health|_init_gcs_client|get_node_to_connect_for_driver) \S*/ray/_private/"
+)
+_MEETS_NATIVELY = (
+    r"TCPStore|c10d::.*(Client|connect)|gloo::\S*(connect|rendezvous|Pair|Context)|PMIx?_|P?MPI_Init|GcsClient"
+)
+_REFUSED = re.compile(
+    r"refused|timed? ?out|unreachable|no route|(fail\w*|unable|cannot|could not) to connect", re.IGNORECASE
 )
 _EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT})
 
 
 def _at_the_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from where.stands(scene, MEETS)
-    yield from where.stands(scene, r"TCPStore|c10d::.*(Client|connect)", native=True)
+    yield from where.stands(scene, _MEETS_NATIVELY, native=True)
 
 
 def _knocks_where_told(scene: Scene) -> Iterator[Sighting]:
     """A connection to where the ranks were told to meet stays unanswered."""
-    for meeting in network.meetings(scene):
+    for meeting in (*network.meetings(scene), *network.services(scene)):
         for one in network.unanswered(scene):
             if network.leads_to(scene, one.socket, meeting):
                 yield _quoted(scene, one)
@@ -34,7 +43,8 @@ def _knocks_where_told(scene: Scene) -> Iterator[Sighting]:
 
 def _knocks_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process stands where ranks meet, and a connection of it to no web port stays unanswered."""
-    standing = {there.pid for there in where.at(scene, MEETS) if not isinstance(there, Gap)}
+    places = (*where.at(scene, MEETS), *where.at(scene, _MEETS_NATIVELY, native=True))
+    standing = {there.pid for there in places if not isinstance(there, Gap)}
     knocking = [one for one in network.unanswered(scene) if one.socket.peer_port not in network.WEB_PORTS]
     found = (_quoted(scene, one) for one in knocking if one.pid in standing)
     yield from both(found, _at_the_meeting(scene))
@@ -49,6 +59,32 @@ def _knocks_where_logged(scene: Scene) -> Iterator[Sighting]:
         if named and port not in network.WEB_PORTS:
             yield _quoted(scene, one)
             yield Sighting(shortened(f"log: {named}"))
+
+
+def _knocks_unseen(scene: Scene) -> Iterator[Sighting]:
+    """While ranks of several nodes meet, a connection to another machine and no web port stays unanswered, of a
+    process of which no stack tells where it stands."""
+    if scene.bundle.phase not in {Phase.RENDEZVOUS, Phase.COMM_INIT} or network.node_count(scene) < 2:
+        return
+    for one in network.unanswered(scene):
+        away = one.socket.peer_port not in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
+        if away and where.main_place(one.look) is None and one.look.process.role is not Role.HELPER:
+            yield _quoted(scene, one)
+
+
+def _refused_where_told(scene: Scene) -> Iterator[Sighting]:
+    """The log tells that the place where the ranks are to meet refused, or did not answer; nobody is connected."""
+    if scene.bundle.phase not in _EARLY:
+        return
+    for meeting in (*network.meetings(scene), *network.services(scene)):
+        hosts = {meeting.host, *network.addresses(scene, meeting.host)}
+        address = rf"({'|'.join(map(re.escape, sorted(hosts)))})\b.{{0,20}}\b{meeting.port}\b"
+        told = (line.message for line in lines(scene.bundle) if _REFUSED.search(line.message))
+        named = next((text for text in told if re.search(address, text)), "")
+        made = network.connections(scene, "ESTABLISHED")
+        if meeting.port and named and not any(network.leads_to(scene, one.socket, meeting) for one in made):
+            yield Sighting(shortened(f"log: {named}"), what=network.joined(meeting.host, meeting.port))
+            yield Sighting(meeting.told)
 
 
 def _quoted(scene: Scene, one: network.Connection) -> Sighting:
@@ -140,6 +176,11 @@ CAUSE = Cause(
         decides("Do ranks of several nodes wait to meet at a loopback address?", _meets_at_loopback),
         supports("Do ranks wait to meet, with a loopback address in a variable?", _meets_by_loopback_variable),
         supports("Is the meeting on this machine, with nobody to listen?", _nobody_listens),
+        supports(
+            "Does a connection stay unanswered of a process without a stack, as ranks of several nodes meet?",
+            _knocks_unseen,
+        ),
+        supports("Does the log tell that the meeting refuses, with nobody connected to it?", _refused_where_told),
         rules_out("Have all ranks met?", _is_there),
         foresees("Are several nodes told to meet at a loopback address?", _told_loopback, surely=True),
         foresees("Does a variable name a loopback address as meeting place of several nodes?", _loopback_variable),

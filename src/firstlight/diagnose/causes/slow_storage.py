@@ -20,15 +20,24 @@ FAST_BYTES_S = 500_000_000
 PRESSED = 20.0
 _LOADS = (
     r"(load\w*|_?copy\w*|weight\w*|get_tensor|safe\w*|__getitem__|read\w*) .*"
-    r"(loader|safetensors|weight_utils|modeling_utils|gguf|serialization|checkpoint)"
+    r"(loader|safetensors|weight|modeling_utils|gguf|serialization|checkpoint|tensorizer|streamer|convert)"
+)
+_LOADS_NATIVELY = (
+    r"llama_model_load|llama_mmap|llama_file|gguf_init|load_all_data|safetensors_rust|nvinfer1::.*deserialize"
 )
 _LOADING = frozenset({Phase.WEIGHTS, Phase.DRAFT_INIT})
 _SHARDS = re.compile(r"(\d+)/(\d+) \[(\d+):(\d\d)(?::(\d\d))?<")
 
 
+def _loading(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Threads where weights are loaded, in Python or in a library."""
+    yield from where.stands(scene, _LOADS)
+    yield from (one for one in where.stands(scene, _LOADS_NATIVELY, native=True) if isinstance(one, Sighting))
+
+
 def _held_by_slow(scene: Scene) -> Iterator[Sighting | Gap]:
     """The kernel holds a thread until storage answers, while weights are loaded from a slow file system."""
-    if scene.bundle.phase in _LOADING or any(isinstance(one, Sighting) for one in where.stands(scene, _LOADS)):
+    if scene.bundle.phase in _LOADING or any(isinstance(one, Sighting) for one in _loading(scene)):
         yield from both(storage.in_storage(scene), storage.slow_weights(scene))
 
 
@@ -42,7 +51,7 @@ def _faults_on_slow(scene: Scene) -> Iterator[Sighting | Gap]:
 def _reads_slowly(scene: Scene) -> Iterator[Sighting | Gap]:
     """Weights on a slow file system are read: whoever moves stands where weights are loaded, or has them open."""
     slow, moving = list(storage.slow_weights(scene)), list(where.moving(scene))
-    yield from both(both(moving, where.stands(scene, _LOADS)), slow)
+    yield from both(both(moving, _loading(scene)), slow)
     if scene.bundle.phase in _LOADING:
         reading = {pid for one in slow for pid in one.pids}
         yield from both((one for one in moving if reading & set(one.pids)), slow)
@@ -50,7 +59,7 @@ def _reads_slowly(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _faults_anywhere(scene: Scene) -> Iterator[Sighting | Gap]:
     """Pages are fetched all the time, slowly, by whoever stands where weights are loaded: mmap on any disk."""
-    yield from both(_faults(scene), where.stands(scene, _LOADS))
+    yield from both(_faults(scene), _loading(scene))
 
 
 def _faults_on_weights(scene: Scene) -> Iterator[Sighting | Gap]:

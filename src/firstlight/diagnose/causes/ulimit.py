@@ -17,14 +17,16 @@ FEW_FILES_SURELY = 4_096
 ENDLESS_FILES = 1 << 28
 """Programs that close every possible descriptor before they start another take minutes over so many."""
 NEARLY = 0.8
-_NO_FILES = r"^(?!.*(inotify|in system|ENFILE)).*(too many open files|EMFILE|Errno 24\b)"
+_NO_FILES = r"^(?!.*(inotify|in system|ENFILE)).*(too many open files|EMFILE|(Errno|os error) 24\b)"
 """Not the limits of the machine, nor those of inotify, which say nearly the same."""
 _NO_LOCKED = (
     r"ibv_(reg_mr|create)\w*.*(cannot allocate memory|failed with error 12\b)|mlock\w*.*(failed|cannot allocate)"
+    r"|(reg_mr|register\w* memory).*cannot allocate|RLIMIT_MEMLOCK|memlock.{0,40}(too (low|small)|limit)"
 )
 NO_THREADS = (
     r"pthread_create failed|can't start new thread|thread creation failed|fork.*resource temporarily unavailable"
-    r"|Errno 11\b.*temporarily"
+    r"|(Errno|os error) 11\b.*temporarily|failed to (spawn|create) (a )?(new )?thread"
+    r"|what\(\): +resource temporarily unavail|unable to create (new )?(native )?thread"
 )
 _CLOSES = r"(_close_open_fds|closerange|_fork_exec|fork_exec|close_range|_execute_child) "
 
