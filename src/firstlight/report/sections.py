@@ -230,8 +230,20 @@ def environment(report: Report) -> list[tuple[str, str]]:
     """Telling facts about machine and server; several of one name are one row."""
     rows: dict[str, list[str]] = {}
     for name, value in report.environment[:LINES_MAX]:
-        rows.setdefault(printable(name, 60), []).append(printable(value, 400))
+        shown = _path(value) if name.endswith("PATH") else value
+        rows.setdefault(printable(name, 60), []).append(printable(shown, 400))
     return [(name, "; ".join(values)) for name, values in rows.items()]
+
+
+PATH_CHARACTERS = 72
+
+
+def _path(value: str) -> str:
+    """A list of folders cut to one line; those that are searched first tell most."""
+    if len(value) <= PATH_CHARACTERS:
+        return value
+    kept = value[:PATH_CHARACTERS].rpartition(":")[0] or value[:PATH_CHARACTERS]
+    return f"{kept}: … of {counted(value.count(':') + 1, 'folder')}"
 
 
 def signature(report: Report) -> list[tuple[str, str]]:
@@ -256,9 +268,14 @@ def frame_words(frame: Frame) -> str:
 def ended(report: Report) -> list[str]:
     """The processes that ended: those that were killed or failed first, then ranks and the server's first process.
 
-    Within each kind the first to end stands first. Beyond `ENDED_MAX` they are counted.
+    Within each kind the first to end stands first. Beyond `ENDED_MAX` they are counted. What a shell or a compiler
+    starts is left out where nobody saw how it ended and nothing else in the report is about it.
     """
-    ordered = sorted(report.exits, key=lambda gone: (_insignificance(gone, report.server), gone.at))
+    named = {report.server, *(pid for one in report.findings for pid in one.pids)}
+    ends = {end for edge in report.graph.edges for end in (edge.source, edge.target)}
+    named |= {node.pid for node in report.graph.nodes if node.id in ends}
+    told = [gone for gone in report.exits if not gone.passing or gone.id.pid in named]
+    ordered = sorted(told, key=lambda gone: (_insignificance(gone, report.server), gone.at))
     shown, left = ordered[:ENDED_MAX], ordered[ENDED_MAX:]
     lines = [_exit_line(gone, report.hosts) for gone in shown]
     if left:

@@ -17,6 +17,7 @@ VALUE_MAX = 1e18
 """What a made-up report may claim; three hundred years, and more bytes a second than there are."""
 SERIES_ORDER = ("cpu", "gpu", "io")
 SERIES_NAMES = {"cpu": "CPU", "gpu": "GPU", "io": "I/O"}
+DID_NOT_END = "did not end"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -56,10 +57,13 @@ def axis(report: Report) -> Axis:
 
 
 def bars(report: Report) -> list[Bar]:
-    """The phases of the server as a whole."""
+    """The phases of the server as a whole; none where there is one alone, which the report's first lines tell of,
+    unless it has ended on some ranks.
+    """
     along = axis(report)
     placed = [_bar(report, span, along) for span in merged(report.timeline)]
-    return [bar._replace(note=_unfinished(report, bar)) if bar.stuck else bar for bar in placed]
+    noted = [bar._replace(note=_unfinished(report, bar)) if bar.stuck else bar for bar in placed]
+    return [] if len(noted) == 1 and noted[0].note in {"", DID_NOT_END} else noted
 
 
 def _bar(report: Report, span: PhaseSpan, along: Axis) -> Bar:
@@ -79,8 +83,8 @@ def _unfinished(report: Report, bar: Bar) -> str:
     inside = [span for span in report.timeline if span.phase == bar.phase and span.rank >= 0]
     still = {span.rank for span in inside if span.ended is None}
     if not still or still == {span.rank for span in inside}:
-        return "did not end"
-    return f"did not end on {'rank' if len(still) == 1 else 'ranks'} {spans(still)}"
+        return DID_NOT_END
+    return f"{DID_NOT_END} on {'rank' if len(still) == 1 else 'ranks'} {spans(still)}"
 
 
 def lanes(report: Report) -> list[Lane]:

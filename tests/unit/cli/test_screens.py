@@ -10,7 +10,7 @@ import termios
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import msgspec
 import pytest
@@ -39,10 +39,11 @@ from firstlight.core.events import (
     Verdict,
     read_event,
 )
+from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, ProcessId
 from firstlight.core.report import Report
 from firstlight.core.view import LiveView
-from firstlight.core.vocabulary import Motion, Outcome, Phase
+from firstlight.core.vocabulary import GapReason, Motion, Outcome, Phase, Role
 
 PLAIN = """\
 [    0.0 s] started vllm as process 7, expected at http://127.0.0.1:8000; its log and journal are in /state/runs/r
@@ -452,6 +453,12 @@ class TestDrawing:
         for height in (1, 5, 30):
             assert any("ending it" in line for line in drawn(view, 100, height, ending="ending it"))
 
+    @pytest.mark.parametrize("width", [20, 50, 100])
+    def test_the_way_out_while_it_is_being_ended_is_never_cut(self, view: LiveView, width: int) -> None:
+        lines = drawn(view, width, 30, ending=ENDING_NOW)
+        assert ENDING_NOW in " ".join(" ".join(lines).split())
+        assert all(len(line) <= width for line in lines)
+
     def test_a_gpu_column_only_where_there_is_one(self, view: LiveView) -> None:
         def heading(rows: tuple[object, ...]) -> str:
             lines = draw(msgspec.structs.replace(view, rows=rows), 120, 40)
@@ -500,6 +507,17 @@ class TestSentences:
         said = {sentence(Stopping(at=0, t=0, why=str(outcome))) for outcome in Outcome}
         assert len(said) == len(Outcome)
         assert not any("_" in line or line.startswith("ending the server:") for line in said)
+
+    def test_what_a_shell_starts_is_not_told_of_where_nobody_saw_its_end(self) -> None:
+        def told(name: str, code: int | Gap, **more: Any) -> str:
+            gone = Exit(id=ProcessId(pid=9, started=1), name=name, at=0, code=code, **more)
+            return sentence(ProcessGone(at=0, t=0, exit=gone))
+
+        unseen = Gap(what="exit status", reason=GapReason.NOT_SUPPORTED)
+        assert told("bash", unseen) == told("nvcc", unseen, role=Role.COMPILER) == ""
+        assert "code 1" in told("bash", 1)
+        assert "is gone" in told("python", unseen)
+        assert "is gone" in told("bash", unseen, rank=0)
 
     def test_one_process_is_not_several(self) -> None:
         line = sentence(Stopped(at=0, t=0, asked=1, killed=0, left=()))

@@ -3,14 +3,16 @@
 import msgspec
 import pytest
 
+from firstlight.core.gap import Gap
 from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.process import Exit, ProcessId
-from firstlight.core.report import Report, ReportedProcess
+from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.timeline import merged
-from firstlight.core.vocabulary import Outcome, Phase, Role
+from firstlight.core.vocabulary import GapReason, Outcome, Phase, Role
 from firstlight.report.sections import (
     ENDED_MAX,
     ended,
+    environment,
     facts,
     finding_words,
     groups,
@@ -48,6 +50,35 @@ def test_bars_lie_within_the_run(stalled: Report, serving: Report, exited: Repor
 def test_only_a_phase_that_should_have_ended_is_stuck(stalled: Report, serving: Report) -> None:
     assert [bar.phase for bar in bars(stalled) if bar.stuck] == ["weights"]
     assert not any(bar.stuck for bar in bars(serving))
+
+
+def test_one_phase_alone_needs_no_bar(stalled: Report, rich: Report) -> None:
+    alone = msgspec.structs.replace(stalled, timeline=(span(Phase.WEIGHTS, "", stalled.started, None),))
+    assert bars(alone) == []
+    parted = tuple(one for one in rich.timeline if one.phase == rich.timeline[-1].phase)
+    assert [bar.note for bar in bars(msgspec.structs.replace(rich, timeline=parted))] == ["did not end on rank 7"]
+
+
+def test_a_list_of_folders_is_cut_to_one_line(stalled: Report) -> None:
+    long = ":".join(f"/opt/tools/{number}/bin" for number in range(30))
+    variables = (("PATH", long), ("LD_LIBRARY_PATH", "/usr/lib:/lib"), ("VLLM_ARGS", long))
+    shown = dict(environment(msgspec.structs.replace(stalled, environment=variables)))
+    assert shown["PATH"] == "/opt/tools/0/bin:/opt/tools/1/bin:/opt/tools/2/bin:/opt/tools/3/bin: … of 30 folders"
+    assert shown["LD_LIBRARY_PATH"] == "/usr/lib:/lib"
+    assert len(shown["VLLM_ARGS"]) == 400
+
+
+def test_what_a_shell_starts_is_told_of_only_where_it_matters(stalled: Report) -> None:
+    def shown(**changes: object) -> str:
+        return " ".join(ended(msgspec.structs.replace(stalled, exits=(gone,), **changes)))
+
+    unseen = Gap(what="exit status", reason=GapReason.NOT_SUPPORTED)
+    gone = Exit(id=ProcessId(pid=909, started=1), name="bash", at=stalled.started, code=unseen)
+    assert shown() == ""
+    assert "bash (pid 909) is gone" in shown(findings=(Finding(id="x", title="t", verdict="supported", pids=(909,)),))
+    assert "bash (pid 909) is gone" in shown(server=909)
+    gone = msgspec.structs.replace(gone, name="python")
+    assert "python (pid 909) is gone" in shown()
 
 
 def test_ranks_that_do_the_same_at_the_same_place_are_one_group(stalled: Report) -> None:

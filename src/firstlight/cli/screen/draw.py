@@ -4,6 +4,7 @@ A rich table of nine processes takes 8 ms to lay out; these lines take a fractio
 may use less than 1 % of a core.
 """
 
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -55,9 +56,9 @@ class _Column(NamedTuple):
 
 def draw(view: LiveView, width: int, height: int, *, ending: str = "") -> list[Line]:
     """The whole view within `width` columns and `height` lines; where that is little, what stands and where comes
-    first. `ending` says so while the server is being ended.
+    first. `ending` says so while the server is being ended; it may hold the last way out, so it is never cut.
     """
-    state = [clip((Piece(f"  {ending}", "bold yellow"),), width)] if ending else _motion(view, width)
+    state = _ending(ending, width) if ending else _motion(view, width)
     if view.counter is not None and not ending:
         state.append(_progress(view.counter, view.eta_s, width))
     if height <= len(state):
@@ -69,6 +70,10 @@ def draw(view: LiveView, width: int, height: int, *, ending: str = "") -> list[L
     phases = _phases(view, width)[-max(1, spared - ROWS_MIN - 1) :]
     rows = table(view.rows, width, spared - len(phases) - 1) if spared > len(phases) + 2 else []
     return [_title(view, width), *phases, *state, *([(), *rows] if rows else []), *log]
+
+
+def _ending(words: str, width: int) -> list[Line]:
+    return [(Piece(f"  {line}", "bold yellow"),) for line in textwrap.wrap(words, max(1, width - 2))]
 
 
 def clip(line: Iterable[Piece], width: int) -> Line:

@@ -102,7 +102,7 @@ def _started(event: Started) -> str:
 
 
 def _gone(exit_: Exit) -> str:
-    if exit_.clean and exit_.role in _UNREMARKABLE:
+    if exit_.passing or (exit_.clean and exit_.role in _UNREMARKABLE):
         return ""
     return f"{who(exit_.name, exit_.label, exit_.id.pid, exit_.rank)} {exit_words(exit_)}"
 
