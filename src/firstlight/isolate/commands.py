@@ -14,6 +14,7 @@ from firstlight.isolate.problem import Setting
 from firstlight.isolate.shell import shell_line
 from firstlight.isolate.shrink import steps_for
 from firstlight.isolate.space import CommandSpace, command_of, space_of
+from firstlight.isolate.unset import unsets_in_front
 
 
 class Commands:
@@ -61,12 +62,13 @@ class Commands:
         """Without the `env -u NAME` that takes inherited variables from the server, and their names: `env` itself
         would suffer from them, as from a library in LD_PRELOAD."""
         words, given = command.argv, self.space.command.argv
-        if words[:2] != ("env", "-u") or given[:2] == ("env", "-u"):
+        if words == given or not unsets_in_front(words):
             return command, set()
         count = 1
         while words[count] == "-u":
             count += 2
-        return msgspec.structs.replace(command, argv=words[count:]), set(words[2:count:2])
+        bare = command if unsets_in_front(given) else msgspec.structs.replace(command, argv=words[count:])
+        return bare, set(words[2:count:2])
 
 
 def with_words(command: ServerCommand, words: Sequence[str], variables: Mapping[str, str]) -> ServerCommand:

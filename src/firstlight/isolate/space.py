@@ -23,6 +23,7 @@ from firstlight.isolate.levels import option_levels, variable_levels
 from firstlight.isolate.pieces import Options, Piece
 from firstlight.isolate.problem import Level, Setting, Space, Switch
 from firstlight.isolate.shell import ShellLine, shell_line
+from firstlight.isolate.unset import env_options, is_env, left_by_env, unsetting
 
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "kubectl", "apptainer", "singularity", "enroot"})
 
@@ -58,6 +59,7 @@ def space_of(
     arguments = engine_words(command)
     front = words[: len(words) - len(arguments)]
     _refuse_containers(command)
+    environ = left_by_env(front, environ)
     options = Options(switches, version)
     reading = _Reading(command, switches, options, version)
     pieces = (*reading.front(front), *reading.arguments(arguments))
@@ -97,8 +99,7 @@ def command_of(space: CommandSpace, setting: Setting, levels: Mapping[str, int] 
             unset[name] = None
         environment |= dict(_parted(setting) for setting in chosen[one.name].variables)
     argv = space.shell.argv(words) if space.shell else words
-    wanted = [name for name in unset if name in space.inherited and name not in environment]
-    argv = (*(("env", *(word for name in wanted for word in ("-u", name))) if wanted else ()), *argv)
+    argv = unsetting([name for name in unset if name in space.inherited and name not in environment], argv)
     ranks = recognise(argv, environment).ranks
     return msgspec.structs.replace(space.command, argv=argv, env=tuple(environment.items()), ranks=ranks)
 
@@ -169,10 +170,11 @@ class _Reading:
     def front(self, words: Sequence[str]) -> Iterator[Piece]:
         """What stands before the engine's own words. Variables are switches where `env` or a shell takes them."""
         settable = True
-        for word in words:
+        of_env = {index + more for index in env_options(words) for more in (0, words[index] in {"-u", "--unset"})}
+        for index, word in enumerate(words):
             name, equals, _ = word.partition("=")
             is_variable = settable and bool(equals) and name.isidentifier()
-            settable = is_variable or word.rpartition("/")[2] == "env"
+            settable = is_variable or is_env(word) or index in of_env
             entry = self._entry_of(name) if is_variable else None
             yield Piece(words=(word,), switch=_switch_name(name, entry) if entry else "")
 

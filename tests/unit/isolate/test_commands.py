@@ -70,3 +70,10 @@ def test_an_inherited_variable_that_is_off_is_not_in_the_environment() -> None:
     assert "env -u LD_PRELOAD vllm" in " ".join(given.typed(frozenset(), {}))
     full = given.space.sensible(given.space.names)
     assert given.launch(full, {}, (), 0)[1]["LD_PRELOAD"] == "/x.so"
+
+
+def test_an_env_of_the_command_itself_stays_in_front_and_cannot_suffer() -> None:
+    given = commands("/usr/bin/env", "-u", "A", *VLLM, environ={"LD_PRELOAD": "/x.so", "HOME": "/root", "A": "b"})
+    command, environ = given.launch(frozenset(), {}, (), 0)
+    assert environ == {"HOME": "/root"}
+    assert command.argv[:6] == ("/usr/bin/env", "-u", "LD_PRELOAD", "-u", "A", "vllm")

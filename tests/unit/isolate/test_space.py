@@ -208,6 +208,23 @@ def test_a_variable_is_off_wherever_it_was_set() -> None:
     assert command_of(inherited, frozenset()).engine == "vllm"
 
 
+@pytest.mark.parametrize(
+    "front", ["env -u LD_PRELOAD", "/usr/bin/env --unset=LD_PRELOAD", "env -uLD_PRELOAD", "numactl -N 0 env -i"]
+)
+def test_what_the_command_takes_away_itself_is_no_switch(front: str) -> None:
+    space = read(f"{front} A=1 VLLM_USE_V1=0 vllm serve m -tp 2", {"LD_PRELOAD": "/x.so"})
+    assert "env:LD_PRELOAD" not in space.names
+    assert "env:VLLM_USE_V1" in space.names
+    assert only(space).startswith(front)
+    assert "VLLM_USE_V1" not in only(space)
+
+
+def test_what_the_command_takes_away_itself_is_not_said_twice() -> None:
+    space = read("env -u HTTP_PROXY vllm serve m", {"LD_PRELOAD": "/x.so", "HTTP_PROXY": "http://x"})
+    assert space.names == ("env:LD_PRELOAD",)
+    assert only(space) == "env -u LD_PRELOAD -u HTTP_PROXY vllm serve m"
+
+
 def test_proxies_are_one_switch_and_only_what_is_set_is_unset() -> None:
     space = read("http_proxy=a vllm serve m", {"HTTPS_PROXY": "b", "HOME": "/", "NCCL_VERSION": "2"})
     assert space.names == ("proxies",)
