@@ -9,7 +9,7 @@ from firstlight.isolate.notebook import Begun
 from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Outcome, Setting, Space, Switch
 from firstlight.isolate.search import End, Found
-from firstlight.isolate.shell import quoted
+from firstlight.isolate.shell import typed_line
 from firstlight.isolate.trial import Trial
 
 ESTABLISHED = "established"
@@ -219,7 +219,7 @@ def _odds(rate: Rate, missed: float) -> str:
 
 def _command(words: Sequence[str]) -> list[str]:
     """One line that can be pasted into a shell."""
-    return [" ".join(map(quoted, words))] if words else []
+    return [typed_line(words)] if words else []
 
 
 def _section(title: str, rows: Iterable[str]) -> Iterator[str]:

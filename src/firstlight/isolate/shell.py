@@ -59,3 +59,9 @@ def quoted(word: str) -> str:
     """A word as a shell reads it back; of an assignment only the value, so that it stays one."""
     assignment = _ASSIGNMENT.fullmatch(word)
     return assignment[1] + shlex.quote(assignment[2]) if assignment else shlex.quote(word)
+
+
+def typed_line(words: Sequence[str]) -> str:
+    """A command as one line for a shell: only in front of it is `NAME=value` an assignment, elsewhere a word."""
+    front = next((index for index, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
+    return " ".join((*map(quoted, words[:front]), *map(shlex.quote, words[front:])))

@@ -142,6 +142,8 @@ def test_commands_can_be_pasted_into_a_shell() -> None:
     typed = ("A=b c", "env", "-u", "X", "vllm", "serve", "M", "--x", '{"y": 1}')
     told = text(msgspec.structs.replace(answer(), reproduce=typed))
     assert """A='b c' env -u X vllm serve M --x '{"y": 1}'""" in told
+    told = text(msgspec.structs.replace(answer(), reproduce=("A=b c", "bash", "-c", "B=1 exec vllm serve M")))
+    assert "A='b c' bash -c 'B=1 exec vllm serve M'" in told
 
 
 def test_escapes_of_a_hostile_server_do_not_reach_the_terminal() -> None:
