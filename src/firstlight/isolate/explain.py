@@ -97,7 +97,7 @@ def explained(
         cure=cure,
         proofs=tuple(_proofs(found, space, trials, scene)),
         harmless=tuple(space.switch(name).given.label for name in found.harmless),
-        untried=tuple((name, _why_untried(space.switch(name))) for name in found.untried),
+        untried=tuple(_untried(space.switch(name)) for name in found.untried),
         doubts=(*found.doubts, *doubts),
         facts=facts,
         stall=stall,
@@ -206,8 +206,8 @@ def _cure_line(change: Change) -> str:
     return f"{_words(change)}{costs}"
 
 
-def _why_untried(switch: Switch) -> str:
-    return switch.fixed or "it was given no turn"
+def _untried(switch: Switch) -> tuple[str, str]:
+    return switch.given.label, switch.fixed or "it was given no turn"
 
 
 def _odds(rate: Rate, missed: float) -> str:

@@ -94,7 +94,7 @@ def test_every_claim_has_its_trials() -> None:
 
 
 def test_what_was_not_tried_says_why() -> None:
-    assert answer().untried == (("port", "it is where it listens"),)
+    assert answer().untried == (("--port", "it is where it listens"),)
 
 
 def test_only_what_is_established_is_behind_it_where_something_is() -> None:
