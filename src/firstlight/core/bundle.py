@@ -44,7 +44,8 @@ class Bundle(Record, kw_only=True):
     followed. `ranks` is how many workers this node should have, 0 if that is not known; `port` the one that it should
     listen on, 0 if the command does not tell; `node` of `nodes` says which
     machine this is. `motion` is what the progress signals said when the bundle was made. `hosts` names the machines
-    of a bundle that was merged from several, in the order of their pids.
+    of a bundle that was merged from several, in the order of their pids. `refused` says why the command cannot be
+    run, where that was tried before a start; empty if it can.
     """
 
     format: str = BUNDLE_FORMAT
@@ -74,6 +75,7 @@ class Bundle(Record, kw_only=True):
     hosts: tuple[str, ...] = ()
     motion: Motion = Motion.STALLED
     started: float = 0.0
+    refused: str = ""
 
     def option(self, name: str) -> tuple[str, ...] | None:
         """The words after an option of the server, None if it was not given."""
@@ -93,7 +95,8 @@ def read_bundle(data: bytes) -> Bundle:
     """Parse a bundle.
 
     Raises:
-        BundleError: not JSON, truncated, too large, not a bundle, from a newer firstlight, or with unknown fields.
+        BundleError: not JSON, truncated, too large, not a bundle, of a version that there never was, from a newer
+            firstlight, or with unknown fields.
     """
     if len(data) > BUNDLE_BYTES_MAX:
         raise BundleError(
@@ -110,6 +113,11 @@ def read_bundle(data: bytes) -> Bundle:
     if header.format != BUNDLE_FORMAT:
         raise BundleError(
             f"this is a {header.format!r} file, not a {BUNDLE_FORMAT}", "`firstlight look PID` writes one."
+        )
+    if header.version < 1:
+        raise BundleError(
+            f"the bundle has version {header.version}, which there never was",
+            "`firstlight look PID` writes a new one.",
         )
     if header.version > BUNDLE_VERSION:
         raise BundleError(

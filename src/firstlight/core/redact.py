@@ -45,6 +45,8 @@ _NAMED = re.compile(
           | (?<! [a-z0-9_] ) token (?! s? ["']? \s{0,4} [=:] \s{0,4} \d+ (?: \.\d+ )? (?!\w) )
         )
         (?: s | [_-] \w{1,32} )? (?: \\{0,7} ["'] )?
+      | (?<! [\w."'/-] ) pass (?! \s{0,4} [=:] \s{0,4} \d{1,4} (?: \.\d+ )? (?!\w) )
+      | (?<! [\w."'/-] ) pwd (?! \s{0,4} [=:] \s{0,4} / )
       | (?<= ["'] ) (?: auth | bearer | cookie | jwt | pass | pwd | sig ) \\{0,7} ["']
       | (?<= [?&] ) (?: auth | code | jwt | key | pass | pwd | session | sig )
     )
@@ -78,6 +80,29 @@ _TOKEN_SHAPES = re.compile(
       | eyJ [A-Za-z0-9_-]{8,} \. [A-Za-z0-9_-]{8,} (?: \. [A-Za-z0-9_-]* )?
     )"""
 )
+_PRIVATE_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----")
+_PRIVATE_KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----")
+_PRIVATE_KEY = re.compile(rf"(?s)({_PRIVATE_KEY_BEGINS.pattern})(?:(?!-----END ).){{1,20000}}")
+_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{1,4096}\s{0,16}$")
+KEY_LINES_MAX = 200
+"""A private key of 8,192 bits has some hundred lines."""
+_DATABASES = "mysql|mysqldump|mysqladmin|mariadb|mariadb-dump"
+_OF_PROGRAMS = re.compile(
+    rf"""(?x) (?P<shown> (?<! [\w-] ) (?:
+        curl \s [^|;&\n]{{0,512}}? (?<= \s ) (?: -[uU] | --(?:proxy-)?user [=\s] ) \s{{0,4}} ["']? [^\s:"']{{0,128}} :
+      | (?: {_DATABASES} ) \s [^|;&\n]{{0,512}}? (?<= \s ) -p
+      | sshpass \s{{1,4}} -p \s{{0,4}} ["']?
+      | redis-cli \s [^|;&\n]{{0,512}}? (?<= \s ) -a \s{{1,4}} ["']?
+    ) ) [^\s"']{{1,512}}"""
+)
+"""Short options that are a password's with these programs, and mean many other things with others."""
+_USERS_OPTION = re.compile(r"(?P<shown>(?:(?:-[uU]|--(?:proxy-)?user=?)?[^:]*:)).+")
+_PROGRAMS = {
+    "curl": ("-u", "-U", "--user", "--proxy-user"),
+    "sshpass": ("-p",),
+    "redis-cli": ("-a",),
+    **dict.fromkeys(_DATABASES.split("|"), ()),
+}
 _NOTHING = frozenset({"", "none", "null", "true", "false", "[]", "()", "''", '""', HIDDEN})
 _PROSE = frozenset({"and", "argument", "for", "if", "is", "must", "option", "or", "to", "was", "with"})
 _SHELLS_OWN = frozenset({"PWD", "OLDPWD"})
@@ -156,8 +181,12 @@ def command(argv: Sequence[str]) -> tuple[str, ...]:
 def _parted(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each word as the part that its place allows to be shown, and the secret that follows it."""
     hiding = False
-    for word in argv:
-        if word.startswith("-"):
+    told = dict(_passwords(argv))
+    for at, word in enumerate(argv):
+        if at in told:
+            hiding = False
+            yield word[: told[at]], word[told[at] :]
+        elif word.startswith("-"):
             name, equals, value = word.partition("=")
             hiding = secret_name(name) and not equals
             if secret_name(name):
@@ -169,6 +198,26 @@ def _parted(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
             yield "", word
         else:
             yield _assigned(word)
+
+
+def _passwords(argv: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """The words in which a program that is known for it takes a password, each with how many characters of it are
+    none: `curl -u name:password`, `mysql -ppassword`, `sshpass -p password`.
+    """
+    program = ""
+    for at, word in enumerate(argv):
+        name = word.rpartition("/")[2]
+        program = name if name in _PROGRAMS else program
+        before = argv[at - 1] if at else ""
+        options = _PROGRAMS.get(program, ())
+        if program == "curl":
+            user = _USERS_OPTION.fullmatch(word) if before in options or word.startswith(options) else None
+            if user:
+                yield at, len(user["shown"])
+        elif before in options:
+            yield at, 0
+        elif program and word.startswith("-p") and len(word) > 2 and (program == "sshpass" or not options):
+            yield at, 2
 
 
 def _assigned(word: str) -> tuple[str, str]:
@@ -183,12 +232,32 @@ def text(s: str) -> str:
     tokens, URL credentials. It is fit to be written as UTF-8.
     """
     s = _KNOWN.hide(clean_text(s))
+    s = _PRIVATE_KEY.sub(rf"\1{HIDDEN}", s)
     s = _URL_CREDENTIALS.sub(f"{HIDDEN}@", s)
     s = _AUTHORISATION.sub(rf"\1 {HIDDEN}", s)
     s = _HEADER.sub(rf"\g<shown>{HIDDEN}", s)
     s = _TOKEN_SHAPES.sub(HIDDEN, s)
+    s = _OF_PROGRAMS.sub(rf"\g<shown>{HIDDEN}", s)
     s = _NAMED.sub(_hide, s)
     return _OPTION.sub(lambda match: _hide(match) if secret_name(match["name"]) else match[0], s)
+
+
+class PrivateKeys:
+    """Hides private keys that come line by line, as a log does; one for each stream of lines."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def hide(self, line: str) -> str:
+        """The line without what may be of a key: its last word, where a key has begun and not ended."""
+        if _PRIVATE_KEY_BEGINS.search(line):
+            self._left = 0 if _PRIVATE_KEY_ENDS.search(line) else KEY_LINES_MAX
+        elif _PRIVATE_KEY_ENDS.search(line):
+            self._left = 0
+        elif self._left:
+            self._left -= 1
+            return _KEY_LINE.sub(HIDDEN, line)
+        return line
 
 
 def _hide(match: re.Match[str]) -> str:

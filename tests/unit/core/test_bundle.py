@@ -108,6 +108,12 @@ def test_an_unknown_field_deep_inside_is_refused() -> None:
         read_bundle(to_json(FULL).replace(b'"tid":7', b'"surprise":1,"tid":7'))
 
 
+@pytest.mark.parametrize("version", [0, -1])
+def test_a_version_that_there_never_was_is_refused(version: int) -> None:
+    with pytest.raises(BundleError, match=f"version {version}, which there never was"):
+        read_bundle(changed(version=version))
+
+
 def test_a_newer_version_is_refused_by_name_with_a_way_out() -> None:
     with pytest.raises(BundleError, match=f"version {BUNDLE_VERSION + 1}") as error:
         read_bundle(changed(version=BUNDLE_VERSION + 1, surprise=1))

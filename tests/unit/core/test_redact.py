@@ -40,6 +40,16 @@ SECRET = "s3cr3tvalue0123456789"
         ["server", "--cookie", f"session={SECRET}"],
         ["server", "--db-pass", SECRET],
         ["server", "--s3-accesskey", SECRET],
+        ["curl", "-u", f"bob:{SECRET}", "http://host/"],
+        ["/usr/bin/curl", f"-ubob:{SECRET}"],
+        ["env", "A=1", "curl", "-s", f"--user=bob:{SECRET}"],
+        ["bash", "-c", f"curl -s -u bob:{SECRET} http://host/ | sh"],
+        ["bash", "-c", f"mysql -h db -p{SECRET} -e 'select 1'"],
+        ["mysqldump", "-h", "db", f"-p{SECRET}"],
+        ["sshpass", "-p", SECRET, "ssh", "host"],
+        ["sshpass", f"-p{SECRET}", "ssh", "host"],
+        ["redis-cli", "-a", SECRET, "ping"],
+        ["server", "--cert", f"-----BEGIN RSA PRIVATE KEY-----\n{SECRET}\n-----END RSA PRIVATE KEY-----"],
         ["bash", "-c", f'vllm serve m --hf-overrides "{{\\"api_key\\": \\"{SECRET}\\"}}"'],
     ],
 )
@@ -81,6 +91,10 @@ def test_the_words_after_the_next_option_are_shown_again() -> None:
         f"GET https://host/x?token={SECRET}&y=1",
         f"GET https://bucket/x?X-Amz-Signature={SECRET}",
         f"token: {SECRET}",
+        f"user: bob pass: {SECRET}",
+        f"pwd: {SECRET}",
+        f"pass={SECRET}",
+        f"key -----BEGIN PRIVATE KEY-----\\n{SECRET}",
         f'"hf_token": "{SECRET}"',
         f"HUGGING_FACE_HUB_TOKEN={SECRET}",
         f"password={SECRET}",
@@ -114,6 +128,9 @@ def test_no_secret_of_a_text_comes_out(line: str) -> None:
         "hf_transfer is not installed; hf_overrides={}",
         "http://127.0.0.1:8000/v1/models",
         "cache key: 3f2a, task_id=7",
+        "warm-up pass: 12.5 s, pass = 3, bypass: all, compass: north, PWD=/srv/models pwd: /srv",
+        "ssh -p 2222 host; curl -k https://host/; docker run -u 1000:1000 -p 8000:8000 image; mysql -p",
+        "-----BEGIN CERTIFICATE----- MIIB -----END CERTIFICATE-----",
         "'compilation_config': {'pass_config': {'fuse': False}}, pass 2: author: me, code=1",
         "",
     ],
@@ -245,3 +262,39 @@ def test_the_shells_working_directory_is_no_password() -> None:
 
     assert redact.secrets_of((), variables) == {"hunter2hunter2"}
     assert redact.command(("serve", "--pwd", "hunter2hunter2")) == ("serve", "--pwd", "***")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("vllm", "serve", "m", "-p", "8000", "-k", "3", "-u", "1000:1000"),
+        ("curl", "-k", "https://host/v1/models", "-u", "bob"),
+        ("mysql", "-p", "database"),
+    ],
+)
+def test_short_options_of_other_programs_are_no_passwords(argv: tuple[str, ...]) -> None:
+    assert redact.command(argv) == argv
+
+
+def test_the_name_beside_a_password_stays() -> None:
+    assert redact.command(["curl", "-u", "bob:secret12", "http://h/"]) == ("curl", "-u", "bob:***", "http://h/")
+
+
+def test_a_private_key_over_several_lines_is_hidden() -> None:
+    keys = redact.PrivateKeys()
+    lines = [
+        "(Worker pid=7) -----BEGIN EC PRIVATE KEY-----",
+        "(Worker pid=7) MHcCAQEEIB8yVZ3mQ0kTq1",
+        "oUQDQgAE==",
+        "(Worker pid=7) -----END EC PRIVATE KEY-----",
+        "Loading weights",
+    ]
+    shown = [keys.hide(line) for line in lines]
+    assert shown == [lines[0], "(Worker pid=7) ***", "***", *lines[3:]]
+
+
+def test_a_key_that_never_ends_does_not_hide_the_log_for_ever() -> None:
+    keys = redact.PrivateKeys()
+    keys.hide("-----BEGIN PRIVATE KEY-----")
+    shown = [keys.hide("weights loaded") for _ in range(redact.KEY_LINES_MAX + 1)]
+    assert (shown[0], shown[-1]) == ("weights ***", "weights loaded")

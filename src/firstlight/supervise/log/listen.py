@@ -1,9 +1,12 @@
 """Listening to the log: what each new line says of phases, progress, errors and readiness, as events."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from firstlight.clock import Clock
+from firstlight.core import redact
 from firstlight.core.events import Event, LogSeen, PhaseBegan, PhaseEnded, Progress
 from firstlight.core.log import Counter, LogLine, RawLine
 from firstlight.core.vocabulary import Phase
@@ -39,6 +42,7 @@ class LogListener:
         self.first_error: LogLine | None = None
         self._notable: deque[LogLine] = deque(maxlen=NOTABLE_KEPT)
         self.says_ready = False
+        self._private_keys: defaultdict[str, redact.PrivateKeys] = defaultdict(redact.PrivateKeys)
         self._followers = followers
         self.phases = phases
         self._is_new_text = is_new_text
@@ -97,7 +101,8 @@ class LogListener:
 
     def _see(self, raw: RawLine) -> Iterator[Event]:
         profile = self.phases.profile
-        line = profile.read_line(raw)
+        hidden = self._private_keys[raw.stream].hide(raw.text)
+        line = profile.read_line(raw if hidden == raw.text else msgspec.structs.replace(raw, text=hidden))
         self.lines.append(line)
         if not profile.is_consequence(line) and self._is_new_text(line.message):
             self._new_text = True
