@@ -82,8 +82,9 @@ def bundle_at_once(
     )
 
 
-def bundle_before(command: ServerCommand, host: Host, look: Look) -> Bundle:
-    """What is known of a command that has not been started: the machine, and what lies in its way."""
+def bundle_before(command: ServerCommand, host: Host, look: Look, *, refused: str) -> Bundle:
+    """What is known of a command that has not been started: the machine, what lies in its way, and why it cannot be
+    run at all (`refused`)."""
     return Bundle(
         made_by=MADE_BY,
         run="",
@@ -95,6 +96,7 @@ def bundle_before(command: ServerCommand, host: Host, look: Look) -> Bundle:
         host=host,
         looks=(look,),
         watchers=(os.getpid(),),
+        refused=refused,
         **_launch(command, os.environ),
     )
 

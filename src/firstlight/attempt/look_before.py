@@ -10,6 +10,7 @@ from firstlight.clock import Clock
 from firstlight.core import redact
 from firstlight.core.bundle import Bundle
 from firstlight.core.server import ServerCommand
+from firstlight.supervise.launch.refusals import foreseen
 
 DEADLINE_S = 1.5
 
@@ -25,4 +26,4 @@ def look_before(command: ServerCommand, clock: Clock, *, say: Callable[[str], No
     look = evidence.look_around(
         clock=clock, environ=environ, words=command.argv, port=command.port, deadline_s=DEADLINE_S
     )
-    return bundle_before(command, host, look)
+    return bundle_before(command, host, look, refused=redact.text(foreseen(command.argv, environ)))

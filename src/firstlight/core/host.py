@@ -14,7 +14,8 @@ class Place(Record):
     `purpose`: weights, hub_cache, engine_cache, compile_cache, extensions, home, tmp, shm. `filesystem` is the
     kernel's word ("ext4", "nfs4", "fuse.s3fs", "lustre", "overlay", "tmpfs"); `slow` is true for one that is known to
     be a network or user-space file system. Sizes in bytes. `needed_bytes` is what is to be read from it (the model's
-    weight files), 0 if not known.
+    weight files), 0 if not known. `there` is false if the path does not exist (yet); the rest is then of the folder
+    around it.
     """
 
     purpose: str
@@ -25,6 +26,7 @@ class Place(Record):
     slow: bool = False
     writable: bool = True
     needed_bytes: int = 0
+    there: bool = True
 
 
 class Interface(Record):

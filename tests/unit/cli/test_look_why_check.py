@@ -201,8 +201,22 @@ def test_a_check_finds_the_port_taken(cli: Cli) -> None:
     assert found["port_in_use"] == "established"
 
 
-def test_a_check_of_a_proxy_is_a_hint(cli: Cli) -> None:
-    variables = {"http_proxy": "http://10.1.2.3:3128", "no_proxy": "", "NO_PROXY": ""}
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A PATH on which there is a program by the name of an engine."""
+    program = tmp_path / "bin" / "vllm"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    return f"{program.parent}:{os.environ['PATH']}"
+
+
+def foreseen(checked: "subprocess.CompletedProcess[str]") -> dict[str, str]:
+    return {finding["id"]: finding["verdict"] for finding in json.loads(checked.stdout)}
+
+
+def test_a_check_of_a_proxy_is_a_hint(cli: Cli, path: str) -> None:
+    variables = {"http_proxy": "http://10.1.2.3:3128", "no_proxy": "", "NO_PROXY": "", "PATH": path}
     checked = cli("check", "--json", "--", "vllm", "serve", "some/model", "--port", "0", **variables)
     found = {finding["id"]: finding["verdict"] for finding in json.loads(checked.stdout)}
     assert found["http_proxy"] == "supported"
@@ -211,3 +225,30 @@ def test_a_check_of_a_proxy_is_a_hint(cli: Cli) -> None:
 
 def test_a_check_needs_a_command(cli: Cli) -> None:
     assert cli("check").returncode == 2
+
+
+@pytest.mark.parametrize("program", ["nosuchprogram", "/nowhere/vllm", "{here}/no-program", "{here}"])
+def test_a_check_says_that_a_command_cannot_be_run(cli: Cli, program: str, tmp_path: Path) -> None:
+    (tmp_path / "no-program").touch(0o644)
+    program = program.format(here=tmp_path)
+    checked = cli("check", "--json", "--", program, "serve", "some/model")
+    assert checked.returncode == 1
+    assert foreseen(checked)["not_startable"] == "established"
+
+
+def test_a_check_says_that_a_script_has_no_interpreter(cli: Cli, tmp_path: Path) -> None:
+    script = tmp_path / "serve"
+    script.write_text("#!/moved/venv/bin/python\n")
+    script.chmod(0o755)
+    checked = cli("check", "--", str(script))
+    assert checked.returncode == 1
+    assert "/moved/venv/bin/python" in checked.stdout
+
+
+def test_a_check_says_that_there_is_no_model(cli: Cli, path: str, tmp_path: Path) -> None:
+    there = tmp_path / "model"
+    there.mkdir()
+    for model, word in ((str(tmp_path / "no-model"), "established"), (str(there), None), ("some/model", None)):
+        found = foreseen(cli("check", "--json", "--", "vllm", "serve", model, "--port", "0", PATH=path))
+        assert found.get("model_not_found") == word
+        assert "not_startable" not in found

@@ -12,6 +12,7 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, last, processes, said, variables
 
 GPUS_MAX = 64
+_PORT = re.compile(r"port (\d{1,5})")
 _IN_USE = r"address already in use|EADDRINUSE|Errno 98\b"
 _NO_MEMORY = r"out of memory|Free memory on device|No available memory for the cache|memory capacity is unbalanced"
 
@@ -102,8 +103,23 @@ def _shares(scene: Scene) -> Iterator[Sighting | Gap]:
             yield _quoted(one)
 
 
-def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
+def _port_of(scene: Scene, pid: int) -> str:
+    """A port that a leftover listens on; empty if it has none."""
+    held = [held for one in _leftovers(scene) if not isinstance(one, Gap) and one.pid == pid for held in one.holds]
+    return next((found[1] for one in held if (found := _PORT.fullmatch(one))), "")
+
+
+def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
     pid = next((one.pids[0] for one in seen if one.pids), 0)
+    port = _port_of(scene, pid)
+    if port:
+        health = f"curl http://127.0.0.1:{port}/health"
+        return Advice(
+            confirm=(f"ps -o pid,ppid,stat,etime,args -p {pid}",),
+            work_around=(
+                f"see whether it answers ({health}), and end it only if an earlier run left it: somebody may use it.",
+            ),
+        )
     return Advice(
         confirm=(f"ps -o pid,ppid,stat,etime,args -p {pid}; nvidia-smi shows what it holds of a GPU.",),
         work_around=(

@@ -115,6 +115,7 @@ def _place(purpose: str, path: Path, anyway: bool, root: Root) -> Place | None:
         slow=is_slow(filesystem),
         writable=os.access(existing, os.W_OK),
         needed_bytes=weight_bytes(seen) if purpose == "weights" and there else 0,
+        there=there,
     )
 
 

@@ -22,6 +22,7 @@ from firstlight.testing.bundles import (
     line,
     ordinary_cgroup,
     ordinary_facts,
+    place,
     rank,
 )
 
@@ -261,3 +262,59 @@ def test_whoever_holds_a_port_is_named_first(judge):
     said = judge(bundle(front(), log=[IN_USE], leftovers=[LEFT]), "port_in_use")
     assert said.finding.pids[0] == 2201
     assert FIRST_RANK not in said.finding.pids
+
+
+def test_a_leftover_that_listens_may_be_a_server_and_is_not_to_be_killed(judge):
+    listens = replace(LEFT, holds=("GPU 0", "port 8000"))
+    advice = " ".join(judge(bundle(leftovers=[listens]), "leftover_process", before=True).finding.advice)
+    assert "see whether it answers" in advice
+    assert "8000" in advice
+    assert "kill" not in advice
+    holds = replace(LEFT, holds=("GPU 0",))
+    assert "kill" in " ".join(judge(bundle(leftovers=[holds]), "leftover_process", before=True).finding.advice)
+
+
+def test_a_command_that_cannot_be_run_is_foreseen(judge):
+    refused = replace(bundle(), refused="cannot run 'vlm': there is no such command", command=("vlm", "serve"))
+    said = judge(refused, "not_startable", before=True)
+    assert said.word == "established"
+    assert "vlm" in said.title
+    assert judge(bundle(), "not_startable", before=True).finding is None
+
+
+@pytest.mark.parametrize(
+    ("path", "there", "program", "word"),
+    [
+        ("/models/llm", False, "vllm", "established"),
+        ("/models/llm", False, "/venv/bin/python3.12", "established"),
+        ("/models/llm", False, "docker", "supported"),
+        ("/models/llm", True, "vllm", "not seen"),
+        ("/root/.cache/huggingface/hub/models--a--b", False, "vllm", "not seen"),
+    ],
+)
+def test_a_path_without_a_model_is_foreseen(judge, path: str, there: bool, program: str, word: str):
+    weights = replace(place("weights", path), there=there)
+    made = replace(bundle(host=host(places=(weights,))), command=(program, "serve", path))
+    assert judge(made, "model_not_found", before=True).word == word
+
+
+@pytest.mark.parametrize(
+    ("more", "seen", "word"),
+    [
+        ({"engine": "sglang", "ranks": 8}, 4, "established"),
+        ({"ranks": 8, "options": (("distributed-executor-backend", ("mp",)),)}, 4, "established"),
+        ({"ranks": 8}, 4, "supported"),
+        ({"engine": "sglang", "ranks": 8, "nodes": 2}, 4, "supported"),
+        ({"engine": "sglang", "ranks": 4}, 4, "not seen"),
+        ({"engine": "sglang", "ranks": 2, "environment": (("CUDA_VISIBLE_DEVICES", "3"),)}, 4, "established"),
+        ({"engine": "sglang", "ranks": 8, "environment": (("CUDA_VISIBLE_DEVICES", "MIG-1,MIG-2"),)}, 4, "not seen"),
+        ({"engine": "sglang", "ranks": 8, "options": (("device", ("cpu",)),)}, 4, "not seen"),
+        ({"engine": "generic", "ranks": 8}, 4, "not seen"),
+        ({"engine": "sglang", "ranks": 8}, 0, "supported"),
+        ({"engine": "sglang", "ranks": 1}, 0, "not seen"),
+        ({"ranks": 8, "environment": (("VLLM_CPU_KVCACHE_SPACE", "40"),)}, 0, "not seen"),
+    ],
+)
+def test_fewer_gpus_than_ranks_are_foreseen(judge, more: dict[str, object], seen: int, word: str):
+    made = replace(bundle(gpus=gpus(seen) if seen else ()), **{"engine": "vllm", "environment": (), **more})
+    assert judge(made, "too_few_gpus", before=True).word == word
