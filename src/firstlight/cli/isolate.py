@@ -142,9 +142,11 @@ def _finish(sitting: "Sitting", commands: "Commands", screen: "IsolateScreen", *
     try:
         if ladder:
             table = climb_down(sitting, commands)
+            sitting.conclude(table.headline)
             screen.table(table)
             return table.exit_code
         answer = isolate(sitting, commands)
+        sitting.conclude(answer.headline)
     except FirstlightError as error:
         screen.broken_off(error, sitting.so_far(), sitting.notebook.path, again=bool(sitting.trials))
         return error.exit_code

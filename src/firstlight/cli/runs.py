@@ -17,6 +17,7 @@ from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import OUTCOME_WORDS, printable, seconds
 
 if TYPE_CHECKING:
+    from firstlight.isolate.listing import Isolation
     from firstlight.supervise.runs.folders import RunFolder
 
 EPILOG = """\b
@@ -24,6 +25,8 @@ Examples:
   firstlight runs                              the newest twenty
   firstlight runs --json | jq .outcome         all that is known of each, one JSON object a line
   firstlight report last                       the report of the newest
+
+Isolations stand in a table of their own below; the trials of each are runs.
 
 Old runs are removed when a new one begins: beyond 50 runs or 2 GB, never one that may still be going on.
 """
@@ -41,6 +44,17 @@ class Row(NamedTuple):
     age: str
 
 
+class IsolationRow(NamedTuple):
+    """One isolation as it is listed."""
+
+    isolation: str
+    command: str
+    trials: str
+    age: str
+    answer: str
+
+
+ISOLATIONS = IsolationRow("ISOLATION", "COMMAND", "TRIALS", "AGE", "ANSWER")
 HEADING = Row("RUN", "ENGINE", "MODEL", "STANDING", "PHASE", "FIRST TOKEN", "AGE")
 SPARED = ("engine", "first_token", "phase", "age", "model")
 """Columns that a narrow terminal does without, the least missed first; a run's name has its engine and its time."""
@@ -70,18 +84,45 @@ def command(limit: int, as_json: bool) -> int:
     from firstlight.supervise.runs.folders import home, list_runs
 
     runs = list_runs()[:limit]
+    isolations = _isolations(limit)
     clock = SystemClock()
     for run in runs if as_json else ():
         click.echo(_json(run, run.read_state(), clock.boottime()))
+    for one in isolations if as_json else ():
+        click.echo(msgspec.json.encode(one).decode())
     if as_json:
         return 0
-    if not runs:
+    if not runs and not isolations:
         click.echo(f"No runs yet in {home() / 'runs'}; `firstlight up` makes one.", err=True)
         return 0
     rows = [row_of(run, run.read_state(), clock.boottime(), clock.wall()) for run in runs]
-    for line in aligned([HEADING, *rows], _columns()):
+    for line in aligned([HEADING, *rows], _columns()) if rows else ():
         click.echo(line)
+    if isolations:
+        if rows:
+            click.echo()
+        told = [ISOLATIONS, *(isolation_row(one, clock.wall()) for one in isolations)]
+        for line in _lines(told, list(IsolationRow._fields)):
+            click.echo(line[: _columns()])
     return 0
+
+
+def _isolations(limit: int) -> "list[Isolation]":
+    from firstlight.supervise.runs.folders import list_runs
+
+    if not list_runs(among="isolations"):
+        return []
+    from firstlight.isolate.listing import isolations
+
+    return list(isolations(limit))
+
+
+def isolation_row(one: "Isolation", now: float) -> IsolationRow:
+    """One line of the table of isolations."""
+    open_yet = "going on" if one.going_on else "none yet; `firstlight isolate --resume` goes on"
+    age = seconds(now - one.began) if one.began else ""
+    answer = open_yet if one.going_on or not one.answer else printable(one.answer, 400)
+    return IsolationRow(one.isolation, printable(" ".join(one.command), 40), str(one.trials), age, answer)
 
 
 def row_of(run: "RunFolder", state: RunState | Gap, boottime: float, now: float) -> Row:
@@ -135,7 +176,7 @@ def aligned(rows: Sequence[Row], columns: int | None = None) -> list[str]:
     return [line[:columns] for line in _lines(rows, fields)]
 
 
-def _lines(rows: Sequence[Row], fields: Sequence[str]) -> list[str]:
+def _lines(rows: Sequence[Row | IsolationRow], fields: Sequence[str]) -> list[str]:
     widths = [max(len(getattr(row, field)) for row in rows) for field in fields]
     cells = ([getattr(row, field).ljust(width) for field, width in zip(fields, widths, strict=True)] for row in rows)
     return ["  ".join(line).rstrip() for line in cells]

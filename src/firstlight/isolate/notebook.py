@@ -89,7 +89,14 @@ class Noted(Record, tag_field="type", tag="noted"):
     what: str
 
 
-Entry: TypeAlias = Opened | Begun | Running | Ended | Known | Noted
+class Concluded(Record, tag_field="type", tag="concluded"):
+    """It came to an answer, in a sentence."""
+
+    at: float
+    headline: str
+
+
+Entry: TypeAlias = Opened | Begun | Running | Ended | Known | Noted | Concluded
 
 
 class Notebook:

@@ -16,7 +16,7 @@ from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import Outcome as End
 from firstlight.errors import FirstlightError, UsageError
 from firstlight.isolate.between import Between, await_end
-from firstlight.isolate.notebook import Begun, Ended, Known, Notebook, Noted, Past, Running
+from firstlight.isolate.notebook import Begun, Concluded, Ended, Known, Notebook, Noted, Past, Running
 from firstlight.isolate.problem import Outcome, Setting, Space
 from firstlight.isolate.trial import Launched, Trial, launch, outcome_of
 
@@ -176,6 +176,10 @@ class Sitting:
             self.notes.append(what)
             self.notebook.write(Noted(at=self._clock.wall(), what=what))
         self.say(what)
+
+    def conclude(self, headline: str) -> None:
+        """There is an answer."""
+        self.notebook.write(Concluded(at=self._clock.wall(), headline=headline))
 
     def say(self, what: str) -> None:
         """Say something now."""

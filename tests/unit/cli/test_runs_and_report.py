@@ -17,6 +17,7 @@ from firstlight.core.record import to_json
 from firstlight.core.report import Report
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import Motion, Outcome, Phase
+from firstlight.isolate.notebook import Concluded, begin, reopen
 from firstlight.supervise.runs.folders import RunFolder, new_run
 from firstlight.supervise.runs.journal import Journal
 
@@ -83,6 +84,22 @@ class TestRuns:
         assert bare["gap"]["reason"] == "vanished"
         assert (full["run"], full["standing"], full["first_token_s"]) == (run.id, "served, ended", 41.5)
         assert full["folder"] == str(run.path)
+
+    def test_each_isolation_is_a_line_below_the_runs(self, cli: Cli, run: RunFolder) -> None:
+        run.write("state.json", standing(Outcome.STALLED))
+        notebook = begin(SystemClock(), "vllm", ["vllm", "serve", "m"], ["tp"], fresh_caches=False)
+        assert "going on" in cli("runs").stdout
+        notebook.close()
+        assert "firstlight isolate --resume" in cli("runs").stdout
+        notebook = reopen("last", ["vllm", "serve", "m"], ["tp"])
+        notebook.write(Concluded(at=1.0, headline="-tp 8 stalls it"))
+        notebook.close()
+        *_, empty, heading, line = cli("runs").stdout.splitlines()
+        assert (empty, heading.split()[0]) == ("", "ISOLATION")
+        assert line.startswith(notebook.folder.id)
+        assert line.endswith("-tp 8 stalls it")
+        _, told = map(json.loads, cli("runs", "--json").stdout.splitlines())
+        assert (told["isolation"], told["trials"], told["answer"]) == (notebook.folder.id, 0, "-tp 8 stalls it")
 
     @pytest.mark.parametrize("outcome", Outcome)
     def test_a_run_that_is_over_does_not_read_like_one_that_lives(self, outcome: Outcome) -> None:
