@@ -11,11 +11,21 @@ from firstlight.core.vocabulary import EXIT_CODES, Outcome, Phase, Role
 REPORT_VERSION = 1
 
 
+class ReportedThread(Record):
+    """A further thread of a process that tells something; `doing` and `where` as in `ReportedProcess`."""
+
+    tid: int
+    name: str
+    doing: str
+    where: tuple[Frame, ...] = ()
+
+
 class ReportedProcess(Record):
     """A process in the report: who it is, what it does, where it stands.
 
     `doing` is one plain clause ("waits in futex, held by nobody known", "stopped by a signal", "spins").
-    `where` is the innermost frames that say most, innermost first.
+    `where` is the innermost frames that say most, innermost first. Both are of the thread that tells most; `others`
+    are a few more, of a process that a finding or the wait-for graph is about.
     """
 
     pid: int
@@ -30,6 +40,7 @@ class ReportedProcess(Record):
     phase: Phase | None = None
     where: tuple[Frame, ...] = ()
     last_words: str = ""
+    others: tuple[ReportedThread, ...] = ()
 
 
 class Finding(Record):

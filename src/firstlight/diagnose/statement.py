@@ -10,7 +10,7 @@ from firstlight.core.graph import Signature, StackTree, WaitGraph
 from firstlight.core.log import LogLine
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.record import Record
-from firstlight.core.report import Finding, ReportedProcess
+from firstlight.core.report import Finding, ReportedProcess, ReportedThread
 from firstlight.core.vocabulary import Certainty, Phase, Role
 from firstlight.diagnose import clauses, ranks
 from firstlight.diagnose.causes import all_causes
@@ -19,6 +19,7 @@ from firstlight.diagnose.headline import headline
 from firstlight.diagnose.hosts import spoken_finding, spoken_graph, translator
 from firstlight.diagnose.logwords import first_error, last_words
 from firstlight.diagnose.nextsteps import next_steps
+from firstlight.diagnose.others import others
 from firstlight.diagnose.scene import Scene, scene_of
 from firstlight.diagnose.signature import signature
 from firstlight.diagnose.standing import Standing
@@ -66,9 +67,10 @@ def _stated(scene: Scene, *, stalled: bool) -> Statement:
     suspects = _suspects(scene, verdicts.findings)
     suspect = scene.standing(suspects[0]) if suspects else None
     gaps = _gaps(bundle)
+    threads = others(scene, verdicts.findings)
     return Statement(
         headline=headline(scene, verdicts, suspect, doing, stalled=stalled),
-        processes=tuple(_reported(bundle, one, doing[one.pid]) for one in scene.standings),
+        processes=tuple(_reported(bundle, one, doing[one.pid], threads.get(one.pid, ())) for one in scene.standings),
         findings=verdicts.findings,
         next_steps=next_steps(scene, verdicts, gaps, stalled=stalled),
         cause=verdicts.cause,
@@ -88,7 +90,14 @@ def _spoken(statement: Statement, say: Callable[[str], str]) -> Statement:
     return replace(
         statement,
         headline=say(statement.headline),
-        processes=tuple(replace(one, doing=say(one.doing)) for one in statement.processes),
+        processes=tuple(
+            replace(
+                one,
+                doing=say(one.doing),
+                others=tuple(replace(thread, doing=say(thread.doing)) for thread in one.others),
+            )
+            for one in statement.processes
+        ),
         findings=tuple(spoken_finding(one, say) for one in statement.findings),
         next_steps=tuple(map(say, statement.next_steps)),
         cause=spoken_finding(statement.cause, say) if statement.cause else None,
@@ -124,7 +133,7 @@ def _suspicion(one: Standing, waited_for: int) -> tuple[int, int, int, int]:
     return -waited_for, int(one.moves), int(ranks.is_idle(one)), _ROLES.index(one.look.process.role)
 
 
-def _reported(bundle: Bundle, one: Standing, doing: str) -> ReportedProcess:
+def _reported(bundle: Bundle, one: Standing, doing: str, threads: tuple[ReportedThread, ...]) -> ReportedProcess:
     process, sample = one.look.process, one.look.sample
     return ReportedProcess(
         pid=one.pid,
@@ -139,6 +148,7 @@ def _reported(bundle: Bundle, one: Standing, doing: str) -> ReportedProcess:
         phase=_phase(bundle, process),
         where=one.place.frames if one.place else (),
         last_words=last_words(bundle, process.id.pid, process.label),
+        others=threads,
     )
 
 

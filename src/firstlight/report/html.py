@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
+from firstlight.core.look import Frame
 from firstlight.core.report import Finding, Report
 from firstlight.core.words import date_and_time, printable
 from firstlight.report import chart, sections
@@ -143,7 +144,15 @@ def _group(report: Report, group: sections.Group) -> str:
     )
     rest = f"<p>{_text(others)}</p>" if others else ""
     doing = f'<p class="doing">{_text(group.doing)}</p>' if group.doing else ""
-    return f"<article>{people}{rest}{doing}{_frames([sections.frame_words(f) for f in group.where])}</article>\n"
+    threads = "".join(
+        f'<p class="doing">{_text(sections.thread_words(group, thread))}</p>{_where(thread.where)}'
+        for thread in group.threads
+    )
+    return f"<article>{people}{rest}{doing}{_where(group.where)}{threads}</article>\n"
+
+
+def _where(frames: Sequence[Frame]) -> str:
+    return _frames([sections.frame_words(frame) for frame in frames])
 
 
 _KINDS = {

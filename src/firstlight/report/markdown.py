@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from firstlight.core.look import Frame
 from firstlight.core.report import Finding, Report
 from firstlight.core.words import printable, seconds
 from firstlight.report import sections, timeline
@@ -132,10 +133,17 @@ def _group(report: Report, group: sections.Group) -> str:
         rows.append(f"- {_words(others)}")
     if group.doing:
         rows.append(f"  - {_words(group.doing)}")
-    if group.where:
-        frames = _fence([sections.frame_words(frame) for frame in group.where])
-        rows.append("\n" + "\n".join(f"    {line}" for line in frames.splitlines()))
+    rows += _where(group.where)
+    for thread in group.threads:
+        rows += [f"  - {_words(sections.thread_words(group, thread))}", *_where(thread.where)]
     return "\n".join(rows)
+
+
+def _where(frames: tuple[Frame, ...]) -> Iterator[str]:
+    """Frames in a code block under a point of a list."""
+    if frames:
+        block = _fence([sections.frame_words(frame) for frame in frames])
+        yield "\n" + "\n".join(f"    {line}" for line in block.splitlines())
 
 
 _QUOTED = frozenset({"seen", "against"})

@@ -2,17 +2,17 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from firstlight.core.gap import Gap
-from firstlight.core.hosts import local
+from firstlight.core.hosts import PIDS_A_NODE, local
 from firstlight.core.log import Counter, LogLine
 from firstlight.core.look import Frame
 from firstlight.core.process import Exit
-from firstlight.core.report import Finding, Report, ReportedProcess
+from firstlight.core.report import Finding, Report, ReportedProcess, ReportedThread
 from firstlight.core.vocabulary import Certainty, GapReason, Outcome, Phase, Role
 from firstlight.core.words import (
     OUTCOME_WORDS,
@@ -38,6 +38,7 @@ WORDS_MAX = 400
 """Of a command."""
 
 PROCESSES_MAX = 512
+THREADS_MAX = 8
 GROUP_MAX = 8
 """Processes of one group that are told one by one."""
 
@@ -67,6 +68,11 @@ class Group(NamedTuple):
     processes: tuple[ReportedProcess, ...]
     doing: str
     where: tuple[Frame, ...]
+
+    @property
+    def threads(self) -> tuple[ReportedThread, ...]:
+        """Further threads that tell something; they do the same in all of these processes."""
+        return self.processes[0].others[:THREADS_MAX]
 
 
 def outcome(report: Report) -> str:
@@ -127,10 +133,18 @@ def _since(after_s: float, *, attached: bool) -> str:
 
 def groups(report: Report) -> list[Group]:
     """Processes by what they do and where they stand, in the order of the report."""
-    found: dict[tuple[str, tuple[Frame, ...]], list[ReportedProcess]] = {}
+    found: dict[Hashable, list[ReportedProcess]] = {}
     for process in report.processes[:PROCESSES_MAX]:
-        found.setdefault((process.doing, process.where), []).append(process)
-    return [Group(tuple(members), doing, where) for (doing, where), members in found.items()]
+        threads = tuple((one.name, one.doing, one.where) for one in process.others)
+        found.setdefault((process.doing, process.where, threads), []).append(process)
+    return [Group(tuple(members), members[0].doing, members[0].where) for members in found.values()]
+
+
+def thread_words(group: Group, thread: ReportedThread) -> str:
+    """A further thread and what it does; of processes that do the same, without a number that is one's alone."""
+    number = f" {thread.tid % PIDS_A_NODE}" if len(group.processes) == 1 else ""
+    name = f" ({printable(thread.name, 40)})" if thread.name else ""
+    return printable(f"thread{number}{name} {thread.doing}")
 
 
 def told(group: Group) -> tuple[tuple[ReportedProcess, ...], str]:

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from firstlight.core.look import Frame
 from firstlight.core.report import Finding, Report
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import printable, seconds
@@ -139,8 +140,15 @@ def _processes(paper: _Paper, report: Report) -> None:
             paper.line(others, 2)
         if group.doing:
             paper.line(printable(group.doing), 4)
-        for depth, frame in enumerate(group.where):
-            paper.line(f"{'from' if depth else 'at'} {sections.frame_words(frame)}", 6)
+        _where(paper, group.where)
+        for thread in group.threads:
+            paper.line(sections.thread_words(group, thread), 4)
+            _where(paper, thread.where)
+
+
+def _where(paper: _Paper, frames: tuple[Frame, ...]) -> None:
+    for depth, frame in enumerate(frames):
+        paper.line(f"{'from' if depth else 'at'} {sections.frame_words(frame)}", 6)
 
 
 def _findings(paper: _Paper, findings: tuple[Finding, ...]) -> None:
