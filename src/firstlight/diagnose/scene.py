@@ -7,7 +7,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.look import Listener, Lock, Look, ProcessLook
 from firstlight.core.process import Exit, Process, ProcessId
-from firstlight.core.vocabulary import GapReason, Phase, Role
+from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
 from firstlight.diagnose.bounded import bounded
 from firstlight.diagnose.compare import Difference
 from firstlight.diagnose.losses import Lost, has_like, losses
@@ -144,7 +144,15 @@ def _lost(bundle: Bundle, ended: tuple[Exit, ...], alive: tuple[Process, ...], r
     if bundle.phase is Phase.SERVING and served is not None:
         ended = tuple(gone for gone in ended if gone.at >= served)
     launched = min((span.began for span in bundle.timeline), default=None)
-    return losses(ended, root, launched=launched, alive=alive)
+    lost = losses(ended, root, launched=launched, alive=alive)
+    return lost._replace(missed=False) if lost.missed and _is_got_over(bundle, lost.exits[0]) else lost
+
+
+def _is_got_over(bundle: Bundle, gone: Exit) -> bool:
+    """Whether a server goes on regardless of a zombie that a look found in it, and that did none of its work."""
+    found = not bundle.run and bool(bundle.looks) and gone.at <= bundle.looks[0].at
+    minor = gone.rank < 0 and gone.role not in {Role.FRONT, Role.ENGINE, Role.WORKER}
+    return found and minor and (bundle.motion is Motion.MOVING or bundle.phase is Phase.SERVING)
 
 
 def _exit_of(one: Standing, at: float) -> Exit:

@@ -2,6 +2,7 @@
 
 from signal import Signals
 
+import msgspec
 import pytest
 from tests.unit.diagnose.conftest import NOW, UNSEEN, bundle, ended, line, look, process, stack, thread, twice
 
@@ -9,7 +10,7 @@ from firstlight.core.bundle import LogTail
 from firstlight.core.log import PhaseSpan
 from firstlight.core.look import OpenFile, ProcessLook
 from firstlight.core.process import Exit, ProcessId
-from firstlight.core.vocabulary import Phase, Role
+from firstlight.core.vocabulary import Motion, Phase, Role
 from firstlight.diagnose import Statement, first_loss, state
 
 ROOT = ProcessId(pid=100, started=1000)
@@ -234,3 +235,26 @@ def test_a_rank_that_failed_is_to_blame_though_others_were_ended_before_it_was_g
     asked = ends(103, "helper", born_s=0.1, at_s=60, signal=Signals.SIGTERM, role=Role.WORKER)
     broke = ends(104, "worker", born_s=0.1, at_s=61, code=1, role=Role.WORKER)
     assert first_loss([asked, broke, root(62, code=1)], ROOT, LAUNCHED) == broke
+
+
+@pytest.mark.parametrize(
+    ("phase", "motion", "role", "word"),
+    [
+        (Phase.WEIGHTS, Motion.MOVING, Role.OTHER, "supported"),
+        (Phase.SERVING, Motion.QUIET, Role.OTHER, "supported"),
+        (Phase.WEIGHTS, Motion.QUIET, Role.OTHER, "established"),
+        (Phase.WEIGHTS, Motion.MOVING, Role.WORKER, "established"),
+    ],
+)
+def test_a_server_that_goes_on_has_got_over_a_zombie_without_a_part_in_it(
+    phase: Phase, motion: Motion, role: Role, word: str
+) -> None:
+    """Whoever kills a helper and does not wait for it leaves one; a look finds it, and not since when it is there."""
+    gone = ended(200, at=NOW - 5, started=2, signal=9, role=role)
+    seen = msgspec.structs.replace(twice(process(100), phase=phase, exits=(gone,)), run="", motion=motion)
+    found = {one.id: one.verdict for one in state(seen, stalled=False).findings}
+    assert found == {"program_failed" if word == "supported" else _cause(role): word}
+
+
+def _cause(role: Role) -> str:
+    return "rank_died" if role is Role.WORKER else "process_died"
