@@ -5,9 +5,11 @@ Most of the time is spent waiting for a stall to show, so the cases run side by 
 
 import json
 import signal
+import socket
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ pytestmark = pytest.mark.timeout(300)
 SIDE_BY_SIDE = 9
 WAIT_S = 240.0
 POLL_S = 0.1
+PORTS = (61000, 61001)
 NOT_HERE = ("PYTHONUNBUFFERED", "PYTHONFAULTHANDLER", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
 
 TABLE = """
@@ -69,14 +72,30 @@ class Answered:
         return {word.partition("=")[0] for word in self.answer["culprits"]}
 
 
-def started(home: Path, words: list[str], *program: str | int, environ: dict[str, str] | None = None) -> Up:
+def started(
+    home: Path,
+    words: list[str],
+    *program: str | int,
+    environ: dict[str, str] | None = None,
+    before: Sequence[str] = (),
+) -> Up:
     """An isolation of the program, with the table above."""
+    tally = home.parent / "tally"
+    argv = command("optioned", *(str(word).replace("TALLY", str(tally)) for word in program))
+    return isolating_of(argv, home, words, environ, before)
+
+
+def isolating_of(
+    argv: list[str],
+    home: Path,
+    words: list[str],
+    environ: dict[str, str] | None,
+    before: Sequence[str] = (),
+) -> Up:
     table = home.parent / "options.toml"
     table.parent.mkdir(parents=True, exist_ok=True)
     table.write_text(TABLE)
-    tally = home.parent / "tally"
-    argv = command("optioned", *(str(word).replace("TALLY", str(tally)) for word in program))
-    return Up(["--options", str(table), *words, "--", *argv], home, environ, subcommand="isolate")
+    return Up(["--options", str(table), *words, "--", *argv], home, environ, before, subcommand="isolate")
 
 
 def ended(isolating: Up, home: Path) -> Answered:
@@ -157,6 +176,31 @@ def used_up_and_resumed(home: Path) -> Answered:
     return ended(started(home, ["--resume"], "guilty=a", *ON), home)
 
 
+def full_shm(home: Path) -> Answered:
+    """Every launch finds a full /dev/shm, in a mount namespace of its own."""
+    argv = [sys.executable, "-m", "firstlight.testing.faults.shm_full"]
+    return ended(isolating_of(argv, home, [], {"ON_x": "1"}), home)
+
+
+def on_a_taken_port(home: Path) -> Answered:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        return ended(started(home, ["--keep-port"], "guilty=b", "--with-b", "--port", port), home)
+
+
+def without_a_free_port(home: Path) -> Answered:
+    """In a network of its own, whose only ports for whoever asks for any are taken."""
+    narrow = f'echo {" ".join(map(str, PORTS))} > /proc/sys/net/ipv4/ip_local_port_range && exec "$0" "$@"'
+    taking = (
+        f"import os, socket, sys\nheld = [socket.create_server(('', port)) for port in {PORTS}]\n"
+        "for one in held: os.set_inheritable(one.fileno(), True)\nos.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    before = ["unshare", "--net", "sh", "-c", narrow, sys.executable, "-c", taking]
+    return ended(started(home, [], "guilty=b", "--with-b", "--port", 8123, before=before), home)
+
+
 CASES: dict[str, Callable[[Path], Answered]] = {
     "now_and_then": case("guilty=a", "in-one-of=2", "tally=TALLY", "--with-a", "--with-b", "--port", 8123),
     "killed": killed_and_resumed,
@@ -174,6 +218,9 @@ CASES: dict[str, Callable[[Path], Answered]] = {
     "interrupted_twice": interrupted(2),
     "too_short": case("starts-in=60", *ON, words=["--deadline", "2"]),
     "ladder": case("guilty=a", *ON, words=["--ladder"]),
+    "full_shm": full_shm,
+    "taken_port": on_a_taken_port,
+    "no_free_port": without_a_free_port,
     "cold": case("guilty=a", "--with-a", "--port", 8123, words=["--fresh-caches"]),
 }
 
@@ -298,6 +345,30 @@ def test_a_deadline_shorter_than_a_launch_is_said(answered: Answered) -> None:
     assert "--deadline" in answered.stderr
     assert answered.said[-1]["type"] == "broken_off"
     assert "--deadline" in answered.said[-1]["way_out"]
+
+
+@of("full_shm")
+def test_a_full_shm_is_not_an_option(answered: Answered) -> None:
+    assert answered.code == 1, answered.stderr
+    assert answered.answer["end"] == "not an option"
+    assert answered.answer["facts"][0]["id"] == "shm_too_small"
+    assert len(answered.trials) == 2
+
+
+@of("taken_port")
+def test_a_port_that_is_kept_and_taken_is_said_before_a_launch(answered: Answered) -> None:
+    assert answered.code == 2
+    assert "already taken" in answered.said[-1]["what"]
+    assert "--keep-port" in answered.said[-1]["way_out"]
+    assert not answered.trials
+
+
+@of("no_free_port")
+def test_without_a_free_port_the_way_out_is_to_keep_the_commands_own(answered: Answered) -> None:
+    assert answered.code == 4
+    assert "no free port" in answered.said[-1]["what"]
+    assert "--keep-port" in answered.said[-1]["way_out"]
+    assert not answered.trials
 
 
 @of("killed")
