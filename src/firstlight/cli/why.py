@@ -34,7 +34,8 @@ Exit codes: 0 an answer was given, 2 no such bundle or run, or one that cannot b
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file.")
 def command(bundles: tuple[str, ...], form: str | None, as_json: bool, output: Path | None, **_: Any) -> None:
     """Weigh the evidence in a bundle (a file, `-` for stdin, a run, or `last`): who waits for whom, which causes the
-    facts establish, support or exclude, and what to do. Several bundles are the nodes of one server.
+    facts establish, support or exclude, and what to do. Several bundles are the nodes of one server, or looks at
+    several of its processes.
     """
     from firstlight.diagnose import merge, reported
 
