@@ -4,11 +4,19 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Socket
+from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, last, processes, said
 
+_HANDSHAKES = (
+    r"\S*(handshake|bootstrap|add_remote|get_metadata|query_\w*(agent|bootstrap|dp)|connect|register)\S* "
+    r"\S*(nixl|mooncake|kv_transfer|kv_connector|disaggregation|lmcache|mori_?io)"
+)
+_FAILED = (
+    r"(nixl|mooncake|handshake|bootstrap|side.?channel|kv.?transfer).*(timed? ?out|refused|fail|unreachable|mismatch)"
+)
 DEFAULT_PORT = 8998
 """Of SGLang's --disaggregation-bootstrap-port."""
 
@@ -29,6 +37,23 @@ def _refused_there(scene: Scene) -> Iterator[Sighting | Gap]:
 def _other_side_silent(scene: Scene) -> Iterator[Sighting | Gap]:
     if _role(scene) == "decode":
         yield from (*_calls(scene), *_refused(scene))
+
+
+def _in_handshake(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A thread stands where the two sides introduce themselves, and the log tells that it failed, or a connection of
+    its process is not answered."""
+    there = list(where.stands(scene, _HANDSHAKES))
+    pids = {pid for one in there if isinstance(one, Sighting) for pid in one.pids}
+    knocks = (
+        Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), _peer(one))
+        for one in network.unanswered(scene)
+        if one.pid in pids and one.socket.peer_port not in network.WEB_PORTS
+    )
+    yield from both((*knocks, *said(scene, _FAILED)), there)
+
+
+def _peer(one: network.Connection) -> str:
+    return network.joined(one.socket.peer_host, one.socket.peer_port)
 
 
 def _is_here(scene: Scene, host: str) -> bool:
@@ -84,14 +109,20 @@ def _loopback(scene: Scene) -> Iterator[Sighting]:
         yield Sighting(f"option: --host {words[0]} with --disaggregation-mode prefill", what=words[0])
 
 
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    place = " at {what}" if any(one.what for one in seen) else ""
+    return f"prefill and decode do not find each other{place}"
+
+
 CAUSE = Cause(
     id="pd_handshake",
     nature=Nature.NETWORK,
-    title="prefill and decode do not find each other at {what}",
+    title=_title,
     clues=(
         decides("Does nobody listen on this side's bootstrap port, where somebody registers?", _nobody_listens),
         supports("Is it not open on this side, and does the log tell that it was refused?", _refused_there),
         supports("Does the bootstrap port of the other side not answer?", _other_side_silent),
+        supports("Does a thread stand in the handshake of the two sides, and does it fail?", _in_handshake),
         foresees("Would prefill tell decode a loopback address?", _loopback),
     ),
     advice=Advice(
@@ -101,6 +132,7 @@ CAUSE = Cause(
         work_around=("Serve once without disaggregation, to see that each side works by itself.",),
         repair=(
             "--disaggregation-bootstrap-port the same on both sides, --host an address that the others reach.",
+            "vLLM: VLLM_NIXL_SIDE_CHANNEL_HOST is an address of that node by which the other side reaches it.",
             "The same version of the transfer library (nixl, mooncake) on both sides.",
         ),
     ),

@@ -9,7 +9,7 @@ from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, lines
+from firstlight.diagnose.sightings import both, last, lines, said
 from firstlight.diagnose.waits import Kind
 
 MEETS = (
@@ -24,6 +24,12 @@ _MEETS_NATIVELY = (
 _REFUSED = re.compile(
     r"refused|timed? ?out|unreachable|no route|(fail\w*|unable|cannot|could not) to connect", re.IGNORECASE
 )
+_NO_HEAD = (
+    r"(fail\w*|unable|cannot|could ?n[o']t) to connect to.{0,20}"
+    r"\b(GCS|head|master|leader|supervisor|scheduler|raylet|etcd|nats|coordinator)\b"
+    r"|cannot connect to (the )?(GCS|head|master|leader|supervisor|scheduler|coordinator)\b"
+)
+"""Whoever brings the nodes of a cluster together, by what programs call it."""
 _EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT})
 
 
@@ -85,6 +91,21 @@ def _refused_where_told(scene: Scene) -> Iterator[Sighting]:
         if meeting.port and named and not any(network.leads_to(scene, one.socket, meeting) for one in made):
             yield Sighting(shortened(f"log: {named}"), what=network.joined(meeting.host, meeting.port))
             yield Sighting(meeting.told)
+
+
+def _without_head(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log tells that the head of the cluster cannot be reached; a connection to another machine is not answered,
+    or nobody is connected to the address that it names."""
+    if scene.bundle.phase not in _EARLY:
+        return
+    told = list(said(scene, _NO_HEAD))
+    made = {_peer(one) for one in network.connections(scene, "ESTABLISHED")}
+    for one in told:
+        named = re.search(r"\b([\w.-]+:\d{2,5})\b", one.quote.partition(" to ")[2])
+        if named and named[1] not in made:
+            yield one._replace(what=named[1])
+    away = (one for one in network.unanswered(scene) if not network.is_own(scene, one.socket.peer_host))
+    yield from both((_quoted(scene, one) for one in away if one.socket.peer_port not in network.WEB_PORTS), told)
 
 
 def _quoted(scene: Scene, one: network.Connection) -> Sighting:
@@ -181,6 +202,10 @@ CAUSE = Cause(
             _knocks_unseen,
         ),
         supports("Does the log tell that the meeting refuses, with nobody connected to it?", _refused_where_told),
+        supports(
+            "Does the log tell that the head of the cluster cannot be reached, and is nobody connected?",
+            _without_head,
+        ),
         rules_out("Have all ranks met?", _is_there),
         foresees("Are several nodes told to meet at a loopback address?", _told_loopback, surely=True),
         foresees("Does a variable name a loopback address as meeting place of several nodes?", _loopback_variable),

@@ -101,6 +101,7 @@ def _asks(to=WEB) -> Bundle:
 RAY = {"environment": {"RAY_ADDRESS": HEAD}}
 RPC = {"options": {"rpc": "10.8.0.2:50052,10.8.0.4:50052"}, "engine": "llama.cpp", "phase": Phase.SPAWN}
 ELASTIC = {"options": {"rdzv-endpoint": "10.8.0.2:29400"}}
+SHAKES = ("recv (zmq/sugar/socket.py:9)", "_nixl_handshake (vllm/kv_connector/v1/nixl_connector.py:800)")
 GLOO = ("gloo::transport::tcp::Pair::connect() (libtorch_cpu.so)",)
 
 WAYS = {
@@ -126,6 +127,21 @@ WAYS = {
         _knocks(to="10.8.0.2:40131", stack=NO_PTRACE, native=NO_PTRACE),
     ),
     "a registry that refuses": ("rendezvous_unreachable", _refused(), _refused(answered=True)),
+    "a head that its log names": (
+        "rendezvous_unreachable",
+        _says("Failed to connect to GCS at address 10.8.0.2:6379 within 5 seconds."),
+        _knocks(answered=True, log=[line("Failed to connect to GCS at address 10.8.0.2:6379 within 5 seconds.")]),
+    ),
+    "a supervisor's other address": (
+        "rendezvous_unreachable",
+        _knocks(to="10.8.0.2:34567", log=[line("cannot connect to supervisor")]),
+        _knocks(to="10.8.0.2:34567"),
+    ),
+    "a handshake of another library": (
+        "pd_handshake",
+        _knocks(to="10.8.0.2:5600", stack=SHAKES, phase=Phase.SERVING),
+        _knocks(to="10.8.0.2:5600", stack=SHAKES, phase=Phase.SERVING, answered=True),
+    ),
     "a vocabulary from the web": ("hub_network", _asks(), _asks(to="10.8.0.2:40131")),
     "a download in Rust": (
         "download_stuck",
