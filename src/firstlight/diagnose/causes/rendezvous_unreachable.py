@@ -9,7 +9,7 @@ from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, lines, said
+from firstlight.diagnose.sightings import both, last, lines, processes, said
 from firstlight.diagnose.waits import Kind
 
 MEETS = (
@@ -80,7 +80,7 @@ def _knocks_unseen(scene: Scene) -> Iterator[Sighting]:
 
 def _refused_where_told(scene: Scene) -> Iterator[Sighting]:
     """The log tells that the place where the ranks are to meet refused, or did not answer; nobody is connected."""
-    if scene.bundle.phase not in _EARLY:
+    if scene.bundle.phase not in _EARLY or _files_unseen(scene):
         return
     for meeting in (*network.meetings(scene), *network.services(scene)):
         hosts = {meeting.host, *network.addresses(scene, meeting.host)}
@@ -93,10 +93,15 @@ def _refused_where_told(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(meeting.told)
 
 
+def _files_unseen(scene: Scene) -> bool:
+    """Whether some process may not be looked into: its connections are then not seen either."""
+    return any(isinstance(one.facts.environment, Gap) for one in processes(scene))
+
+
 def _without_head(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log tells that the head of the cluster cannot be reached; a connection to another machine is not answered,
     or nobody is connected to the address that it names."""
-    if scene.bundle.phase not in _EARLY:
+    if scene.bundle.phase not in _EARLY or _files_unseen(scene):
         return
     told = list(said(scene, _NO_HEAD))
     made = {_peer(one) for one in network.connections(scene, "ESTABLISHED")}

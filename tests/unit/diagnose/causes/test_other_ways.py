@@ -17,6 +17,7 @@ from firstlight.testing.bundles import (
     folder,
     gpus,
     line,
+    ordinary_facts,
     process,
     socket,
     thread,
@@ -37,11 +38,11 @@ def _knocks(*, answered=False, to=HEAD, stack=(), native=(), **told: object) -> 
     return _one(stack=stack, native=native, syscall="epoll_wait(0x9)", files=files, told=told)
 
 
-def _refused(*, answered=False) -> Bundle:
+def _refused(*, answered=False, **more: object) -> Bundle:
     files = [socket("10.8.0.3:41022", "10.8.0.2:2379", state="ESTABLISHED", fd=17)] if answered else []
     said = [line("Error: transport: dial tcp 10.8.0.2:2379: connect: connection refused", level="ERROR")]
     told = {"environment": {"ETCD_ENDPOINTS": "http://10.8.0.2:2379"}, "log": said}
-    return _one(syscall="clock_nanosleep(0x1)", files=files, told=told)
+    return _one(syscall="clock_nanosleep(0x1)", files=files, told=told, **more)
 
 
 def _fetches(name="python", *, grows=False, stack=(), native=()) -> Bundle:
@@ -194,3 +195,8 @@ WAYS = {
 def test_a_cause_is_named_however_it_shows(judge, cause, seen, twin):
     assert judge(seen, cause).word in {"established", "supported"}
     assert judge(twin, cause).word not in {"established", "supported"}
+
+
+def test_a_refusal_of_old_says_nothing_where_connections_cannot_be_seen(judge):
+    hidden = ordinary_facts(variables=NO_PTRACE)
+    assert judge(_refused(facts=hidden), "rendezvous_unreachable").word not in {"established", "supported"}
