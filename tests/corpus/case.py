@@ -15,7 +15,6 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.report import Finding
 from firstlight.core.vocabulary import Certainty
 from firstlight.diagnose.causes import all_causes
-from firstlight.diagnose.clues import Nature
 from firstlight.diagnose.scene import scene_of
 from firstlight.diagnose.weigh import weigh
 
@@ -87,7 +86,7 @@ def _ids(findings: tuple[Finding, ...], word: Certainty) -> frozenset[str]:
 @cache
 def symptoms() -> frozenset[str]:
     """Causes that only say where it shows: they may be said of any stall."""
-    return frozenset(cause.id for cause in all_causes() if cause.nature is Nature.SYMPTOM)
+    return frozenset(cause.id for cause in all_causes() if not cause.nature.explains)
 
 
 def wrong(case: Case, said: Outcome) -> frozenset[str]:

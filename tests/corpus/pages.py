@@ -61,6 +61,7 @@ _NATURES = {
     Nature.DIVERGED: "ranks went different ways",
     Nature.SLOW: "it works, and takes long",
     Nature.SYMPTOM: "where it shows, not why",
+    Nature.DETAIL: "how one process waits",
 }
 
 

@@ -16,7 +16,6 @@ from firstlight.core.process import ProcessId
 from firstlight.core.record import Record, to_json
 from firstlight.diagnose import Change, check, compare, merge, state
 from firstlight.diagnose.causes import all_causes
-from firstlight.diagnose.clues import Nature
 from firstlight.diagnose.scene import scene_of
 from firstlight.errors import BundleError
 
@@ -215,7 +214,7 @@ def test_any_bundle_can_be_judged(bundle: Bundle) -> None:
     assert state(read_bundle(to_json(bundle))) == statement
 
 
-SYMPTOMS = {cause.id for cause in all_causes() if cause.nature is Nature.SYMPTOM}
+SYMPTOMS = {cause.id for cause in all_causes() if not cause.nature.explains}
 
 
 @patient

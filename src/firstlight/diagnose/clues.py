@@ -82,6 +82,13 @@ class Nature(IntEnum):
     """It works, and takes long."""
     SYMPTOM = 7
     """Where it shows; why is not known."""
+    DETAIL = 8
+    """How one process waits, whatever it waits for."""
+
+    @property
+    def explains(self) -> bool:
+        """Whether it says why, and not only where or how."""
+        return self < Nature.SYMPTOM
 
 
 class Advice(NamedTuple):

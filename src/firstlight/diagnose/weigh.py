@@ -113,13 +113,13 @@ def _hidden(weighed: list[Weighed]) -> tuple[tuple[Gap, int], ...]:
 def _explains(one: Weighed) -> bool:
     """Whether it says why, and not only where."""
     if one.certainty is Certainty.SUPPORTED:
-        return one.cause.nature is not Nature.SYMPTOM
+        return one.cause.nature.explains
     return one.certainty is Certainty.ESTABLISHED
 
 
 def _needs_advice(one: Weighed, sure: list[Weighed]) -> bool:
     """A symptom needs none where a cause is established for the same processes."""
-    if one.cause.nature is not Nature.SYMPTOM:
+    if one.cause.nature.explains:
         return True
     settled = {pid for other in sure if other is not one for sighting in other.seen for pid in sighting.pids}
     return not settled & {pid for sighting in one.seen for pid in sighting.pids}

@@ -78,7 +78,8 @@ def said(parallel_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.mark.parametrize("fault", STOPPED)
 def test_a_stopped_rank_is_named(said: Callable[[str], Said], fault: str) -> None:
     code, report, pids = told = said(fault)
-    assert (code, report["outcome"], report["phase"]) == (1, "stalled", phase_of(fault))
+    assert (code, report["outcome"]) == (1, "stalled")
+    assert report["phase"] in {phase_of(fault), "verify"}, "its port may be asked for a token by then"
     stopped = told.finding("stopped_process")
     assert (stopped["verdict"], stopped["pids"]) == ("established", [pids[rank_of(fault)]])
     assert f"worker rank {rank_of(fault)}" in report["headline"]
@@ -88,7 +89,8 @@ def test_a_stopped_rank_is_named(said: Callable[[str], Said], fault: str) -> Non
 @pytest.mark.parametrize("fault", ASLEEP)
 def test_a_rank_that_never_comes_is_named_and_where_it_is_instead(said: Callable[[str], Said], fault: str) -> None:
     code, report, pids = told = said(fault)
-    assert (code, report["outcome"], report["phase"]) == (1, "stalled", phase_of(fault))
+    assert (code, report["outcome"]) == (1, "stalled")
+    assert report["phase"] in {phase_of(fault), "verify"}, "its port may be asked for a token by then"
     elsewhere = told.finding("rank_elsewhere")
     assert (elsewhere["verdict"], elsewhere["pids"]) == ("supported", [pids[rank_of(fault)]])
     assert "Fault.strikes (faults.py" in " ".join(elsewhere["evidence"])

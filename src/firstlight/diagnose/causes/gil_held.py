@@ -45,7 +45,7 @@ def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
 
 CAUSE = Cause(
     id="gil_held",
-    nature=Nature.SYMPTOM,
+    nature=Nature.DETAIL,
     title="a thread of {who} blocks while it holds the interpreter lock (GIL)",
     clues=(supports("Does a thread block while it holds the interpreter lock?", _held),),
     advice=_advice,
