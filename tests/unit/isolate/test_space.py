@@ -236,6 +236,11 @@ def test_which_gpus_there_are_is_not_for_us_to_change() -> None:
     assert read("CUDA_VISIBLE_DEVICES=0 vllm serve m").switch("env:CUDA_VISIBLE_DEVICES").fixed
 
 
+def test_where_temporary_files_lie_is_a_switch_where_the_command_says_so() -> None:
+    assert read("TMPDIR=/shared vllm serve m", {"TMPDIR": "/other"}).names == ("env:TMPDIR",)
+    assert read("vllm serve m", {"TMPDIR": "/other"}).names == ()
+
+
 def test_what_a_server_may_not_start_without_is_only_taken_if_the_command_sets_it() -> None:
     assert read("vllm serve m", {"PYTHONPATH": "/x", "LD_LIBRARY_PATH": "/y"}).names == ()
     assert read("PYTHONPATH=/x vllm serve m").names == ("env:PYTHONPATH",)
