@@ -139,10 +139,15 @@ def _oldest(bundle: Bundle, ended: tuple[Exit, ...]) -> ProcessId | None:
 
 
 def _lost(bundle: Bundle, ended: tuple[Exit, ...], alive: tuple[Process, ...], root: ProcessId | None) -> Lost:
-    """Whose end matters. A server that serves has got over all that ended before."""
+    """Whose end matters. A server that serves has got over all that ended before, but for a rank that nobody has
+    taken the place of."""
     served = min((span.began for span in bundle.timeline if span.phase is Phase.SERVING), default=None)
     if bundle.phase is Phase.SERVING and served is not None:
-        ended = tuple(gone for gone in ended if gone.at >= served)
+        there = {one.rank for one in alive if one.rank >= 0}
+        short = 0 < len(there) < bundle.ranks
+        ended = tuple(
+            gone for gone in ended if gone.at >= served or (short and gone.rank >= 0 and gone.rank not in there)
+        )
     launched = min((span.began for span in bundle.timeline), default=None)
     lost = losses(ended, root, launched=launched, alive=alive)
     return lost._replace(missed=False) if lost.missed and _is_got_over(bundle, lost.exits[0]) else lost

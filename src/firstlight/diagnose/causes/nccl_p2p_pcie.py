@@ -4,6 +4,7 @@ diverts it, or the BAR1 window does not cover it. Kernels that wait for a peer's
 Only a copy that is checked tells for certain; a bundle holds none, so this is never established.
 """
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -21,8 +22,9 @@ from firstlight.diagnose.devices import (
     over_pcie,
     spinning,
 )
+from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, said, variable
+from firstlight.diagnose.sightings import both, gpus, lines, variable
 
 _EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _PLACES = r"\((pynccl|cuda_communicator|communication_op|quick_all_reduce)\.py"
@@ -67,8 +69,9 @@ def _claims(card: Gpu) -> bool:
 
 
 def _warned(scene: Scene) -> Iterator[Sighting | Gap]:
-    """RCCL warns of the IOMMU, and every rank is where peers are first used."""
-    warnings = (one._replace(what=IOMMU) for one in said(scene, _IOMMU_WARNING))
+    """RCCL tells how the IOMMU is set, and warns of what may come of it; every rank is where peers are first used."""
+    told = (line for line in lines(scene.bundle) if re.search(_IOMMU_WARNING, line.message, re.IGNORECASE))
+    warnings = (Sighting(shortened(f"log: {line.message}"), what=IOMMU) for line in told)
     yield from both(warnings, all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}"))
 
 

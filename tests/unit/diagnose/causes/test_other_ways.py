@@ -13,12 +13,14 @@ from firstlight.testing.bundles import (
     NO_PTRACE,
     Moves,
     bundle,
+    ended,
     file,
     folder,
     gpus,
     line,
     ordinary_facts,
     process,
+    rank,
     socket,
     thread,
 )
@@ -93,6 +95,12 @@ def _says(text: str, **told: object) -> Bundle:
     return _one(told={"phase": Phase.SPAWN, "log": [line(text, level="ERROR")], **told})
 
 
+def _serves(ranks: int) -> Bundle:
+    """One rank is there, and one ended before the server served; `ranks` are wanted."""
+    gone = [ended(rank(1), signal=6, ago_s=400)]
+    return bundle(rank(0), phase=Phase.SERVING, ranks=ranks, exits=gone, question="no token within 60 s")
+
+
 def _asks(to=WEB) -> Bundle:
     stack = ("create_connection (socket.py:845)", "read_file (tiktoken/load.py:18)", "load (model/tokenizer.py:9)")
     web = socket("10.8.0.3:50012", to, state="SYN_SENT", fd=11)
@@ -138,6 +146,7 @@ WAYS = {
         _knocks(to="10.8.0.2:34567", log=[line("cannot connect to supervisor")]),
         _knocks(to="10.8.0.2:34567"),
     ),
+    "a rank that ended before the others served": ("rank_died", _serves(ranks=2), _serves(ranks=1)),
     "a handshake of another library": (
         "pd_handshake",
         _knocks(to="10.8.0.2:5600", stack=SHAKES, phase=Phase.SERVING),
