@@ -14,7 +14,7 @@ _TAKES_ANOTHER = re.compile(r"trying port|(another|next|different) port|instead"
 _IN_USE = re.compile(
     r"address (is )?already in use|EADDRINUSE|errno:? 98\b|os error 98\b|AddrInUse|port\b.* is not available"
     r"|(could not|couldn't|can't|cannot|failed to|unable to) bind\b"
-    r"(?!.*(assign|permi|denied)).*\b(port|socket|address|server)",
+    r"(?!.*(assign|permi|denied|numa|interface|core)).*(\bport\b.{0,3}\d|socket|:\d{2,5}\b)",
     re.IGNORECASE,
 )
 

@@ -14,7 +14,7 @@ _ASKS_AGAIN = (
     r"|waiting for .*(resources|nodes|workers) to (become|be) available|Insufficient (nvidia\.com/gpu|resources)"
     r"|PlacementGroupSchedulingError|cannot be scheduled right now|no available node types can fulfill"
     r"|queued and waiting for resources|step creation temporarily disabled|no available slot found|no suitable worker"
-    r"|not enough (free |available )?(gpus?|resources|nodes|workers)\b"
+    r"|not enough (free |available )?(gpus|resources|nodes|workers)\b"
 )
 _WAITS = (
     r"(_?wait_until_pg_\w+|initialize_ray_cluster|_verify_bundles|placement_group\w*|wait_placement_group_ready) "

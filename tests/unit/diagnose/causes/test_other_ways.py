@@ -206,6 +206,15 @@ def test_a_cause_is_named_however_it_shows(judge, cause, seen, twin):
     assert judge(twin, cause).word not in {"established", "supported"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Not enough GPU memory for this batch", "could not bind to NUMA node 0", "cannot bind address to interface"],
+)
+def test_words_that_only_sound_alike_name_nothing(judge, text):
+    assert judge(_says(text), "resource_wait").finding is None
+    assert judge(_says(text), "port_in_use").finding is None
+
+
 def test_a_refusal_of_old_says_nothing_where_connections_cannot_be_seen(judge):
     hidden = ordinary_facts(variables=NO_PTRACE)
     assert judge(_refused(facts=hidden), "rendezvous_unreachable").word not in {"established", "supported"}
