@@ -57,6 +57,11 @@ _NAMED = re.compile(
     )
     """
 )
+_VARIABLE = re.compile(
+    r"""(?x) (?<![\w/.-]) (?P<name> [A-Z][A-Z0-9_]{2,64} ) (?P<between> = )
+    (?P<value> "[^"]{0,4096}"? | '[^']{0,4096}'? | [^\s"';&|]{1,4096} )"""
+)
+"""A variable that is set in a line for a shell."""
 _OPTION = re.compile(
     r"""(?x) (?P<name> --[A-Za-z][\w-]{0,64} ) (?P<between> = | \s{1,4} )
     (?P<value> "[^"]{0,4096}"? | '[^']{0,4096}'? | [^\s"'-]\S{0,4096} )"""
@@ -165,8 +170,9 @@ def secrets_of(argv: Sequence[str], variables: Iterable[tuple[str, str]] = ()) -
 
 
 def _inside(word: str) -> Iterator[str]:
-    """Secrets inside one word, as of `bash -c "server --api-key …"`."""
-    matches = (*_NAMED.finditer(word), *(match for match in _OPTION.finditer(word) if secret_name(match["name"])))
+    """Secrets inside one word, as of `bash -c "TOKEN=… server --api-key …"`."""
+    named = (match for pattern in (_OPTION, _VARIABLE) for match in pattern.finditer(word))
+    matches = (*_NAMED.finditer(word), *(match for match in named if secret_name(match["name"])))
     return (match["value"].strip("\\\"'") for match in matches if not _open(match))
 
 
@@ -239,7 +245,9 @@ def text(s: str) -> str:
     s = _TOKEN_SHAPES.sub(HIDDEN, s)
     s = _OF_PROGRAMS.sub(rf"\g<shown>{HIDDEN}", s)
     s = _NAMED.sub(_hide, s)
-    return _OPTION.sub(lambda match: _hide(match) if secret_name(match["name"]) else match[0], s)
+    for pattern in (_OPTION, _VARIABLE):
+        s = pattern.sub(lambda match: _hide(match) if secret_name(match["name"]) else match[0], s)
+    return s
 
 
 class PrivateKeys:

@@ -281,7 +281,7 @@ class Sitting:
             raise BudgetPassed(f"the budget of {self._wishes.budget_s:g} s has passed during a trial")
 
     def _noted(self, asked: Begun, report: Report, folder: str, seconds: float) -> Trial:
-        outcome = outcome_of(report, self.known.signature if self.known else None)
+        outcome = outcome_of(report, self.known)
         if outcome is Outcome.SAME and self.known is None:
             self.known = report
             self.notebook.write(Known(at=self._clock.wall(), report=report))

@@ -17,8 +17,8 @@ from firstlight.core.record import Record
 from firstlight.core.report import Report
 from firstlight.core.server import ServerCommand
 from firstlight.core.view import LiveView
+from firstlight.core.vocabulary import Certainty, Phase
 from firstlight.core.vocabulary import Outcome as End
-from firstlight.core.vocabulary import Phase
 from firstlight.isolate.problem import Outcome
 
 GRACE_S = 5.0
@@ -102,17 +102,29 @@ def launch(
     return start(command, Scene(options, launched, clock, interrupts), environ)
 
 
-def outcome_of(report: Report, known: Signature | None) -> Outcome:
+def outcome_of(report: Report, known: Report | None) -> Outcome:
     """What a report says of the question. Without a `known` stall, the first that shows is the one in question."""
     if report.outcome is End.SERVING:
         return Outcome.UP
     if report.outcome is End.STALLED:
-        found = report.signature
-        same = found is not None and (known is None or found.digest == known.digest)
-        return Outcome.SAME if same else Outcome.OTHER
+        return Outcome.SAME if report.signature and (known is None or _is_same(report, known)) else Outcome.OTHER
     if report.outcome is End.NOT_STARTED or _refused_its_options(report):
         return Outcome.NOT_STARTED
     return Outcome.OTHER
+
+
+def _is_same(report: Report, known: Report) -> bool:
+    """Whether two stalls are the same: who waits where is, or they stall in the same phase of the same established
+    cause. With other options the others may wait for it in other places."""
+    if report.signature is None or known.signature is None:
+        return False
+    if report.signature.digest == known.signature.digest:
+        return True
+    return report.phase is known.phase and bool(_established(report) & _established(known))
+
+
+def _established(report: Report) -> set[str]:
+    return {finding.id for finding in report.findings if finding.verdict == Certainty.ESTABLISHED}
 
 
 def _refused_its_options(report: Report) -> bool:

@@ -298,3 +298,11 @@ def test_a_key_that_never_ends_does_not_hide_the_log_for_ever() -> None:
     keys.hide("-----BEGIN PRIVATE KEY-----")
     shown = [keys.hide("weights loaded") for _ in range(redact.KEY_LINES_MAX + 1)]
     assert (shown[0], shown[-1]) == ("weights ***", "weights loaded")
+
+
+def test_a_variable_in_a_line_for_a_shell_is_kept_secret() -> None:
+    line = "A=1 DB_PASS=hunter22hunter exec python3 srv.py"
+    assert redact.text(line) == "A=1 DB_PASS=*** exec python3 srv.py"
+    assert redact.command(("bash", "-c", line))[2] == "A=1 DB_PASS=*** exec python3 srv.py"
+    assert redact.secrets_of(("bash", "-c", line)) == {"hunter22hunter"}
+    assert redact.text("NCCL_DEBUG=INFO PATH=/usr/bin:/bin") == "NCCL_DEBUG=INFO PATH=/usr/bin:/bin"

@@ -267,3 +267,15 @@ def test_a_parent_that_joins_a_child_whose_queue_it_does_not_empty() -> None:
     statement = state(twice(joins, writes))
     assert {one.id for one in statement.findings} == {"deadlock", "queue_full"}
     assert sorted(statement.graph.cycles[0]) == ["p100", "p50"]
+
+
+def test_a_circle_of_pipes_is_told_to_read_and_not_about_locks() -> None:
+    output = OpenFile(fd=1, kind="pipe", target="pipe:[9]", access="w", peers=(100,))
+    child = process(200, thread(200, LOADS, call="write(0x1)", fds=(1,)), files=(output,), ppid=100)
+    parent = process(100, thread(100, LOADS, call="wait4(0xc8, 0x0)"))
+    statement = state(twice(parent, child))
+    assert {one.id for one in statement.findings} == {"deadlock", "queue_full"}
+    assert all(one.advice[0].startswith("Read the pipe") for one in statement.findings if one.advice)
+    assert not any("locks" in step for step in statement.next_steps)
+    locks = state(twice(process(100, wants(100, 101), wants(101, 100))))
+    assert "same order" in locks.findings[0].advice[0]

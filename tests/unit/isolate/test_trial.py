@@ -7,7 +7,7 @@ import pytest
 from firstlight.core.graph import Signature
 from firstlight.core.log import LogLine
 from firstlight.core.process import Exit, ProcessId
-from firstlight.core.report import Report
+from firstlight.core.report import Finding, Report
 from firstlight.core.vocabulary import Outcome as End
 from firstlight.core.vocabulary import Phase
 from firstlight.isolate.problem import Outcome
@@ -32,6 +32,9 @@ def report(outcome: End, **changes: Any) -> Report:
     return Report(outcome=outcome, **(told | changes))
 
 
+STALL = report(End.STALLED, signature=ONE)
+
+
 def exited(code: int, pid: int = 7) -> Exit:
     return Exit(id=ProcessId(pid=pid, started=1), name="server", at=101.0, code=code)
 
@@ -53,40 +56,51 @@ def said(text: str) -> LogLine:
 def test_a_stall_is_the_same_by_its_signature(
     found: Signature | None, known: Signature | None, outcome: Outcome
 ) -> None:
-    assert outcome_of(report(End.STALLED, signature=found), known) is outcome
+    first = None if known is None else report(End.STALLED, signature=known)
+    assert outcome_of(report(End.STALLED, signature=found), first) is outcome
+
+
+def test_a_stall_of_the_same_established_cause_is_the_same_wherever_the_others_wait() -> None:
+    stopped = Finding(id="stopped_process", title="", verdict="established")
+    first = report(End.STALLED, signature=ONE, findings=(stopped,))
+    assert outcome_of(report(End.STALLED, signature=OTHER, findings=(stopped,)), first) is Outcome.SAME
+    elsewhere = report(End.STALLED, signature=OTHER, findings=(stopped,), phase=Phase.WEIGHTS)
+    assert outcome_of(elsewhere, first) is Outcome.OTHER
+    maybe = Finding(id="stopped_process", title="", verdict="supported")
+    assert outcome_of(report(End.STALLED, signature=OTHER, findings=(maybe,)), first) is Outcome.OTHER
 
 
 def test_a_verified_token_is_up() -> None:
-    assert outcome_of(report(End.SERVING), ONE) is Outcome.UP
+    assert outcome_of(report(End.SERVING), STALL) is Outcome.UP
 
 
 @pytest.mark.parametrize("end", [End.DEADLINE, End.NOT_LOOKED, End.EXITED])
 def test_every_other_end_is_another_failure(end: End) -> None:
-    assert outcome_of(report(end, exits=(exited(1),)), ONE) is Outcome.OTHER
+    assert outcome_of(report(end, exits=(exited(1),)), STALL) is Outcome.OTHER
 
 
 def test_what_could_not_be_launched_did_not_start() -> None:
-    assert outcome_of(report(End.NOT_STARTED), ONE) is Outcome.NOT_STARTED
+    assert outcome_of(report(End.NOT_STARTED), STALL) is Outcome.NOT_STARTED
 
 
 def test_the_code_of_a_usage_error_did_not_start() -> None:
-    assert outcome_of(report(End.EXITED, exits=(exited(2),)), ONE) is Outcome.NOT_STARTED
+    assert outcome_of(report(End.EXITED, exits=(exited(2),)), STALL) is Outcome.NOT_STARTED
 
 
 def test_that_code_of_another_process_says_nothing() -> None:
-    assert outcome_of(report(End.EXITED, exits=(exited(1), exited(2, pid=8))), ONE) is Outcome.OTHER
+    assert outcome_of(report(End.EXITED, exits=(exited(1), exited(2, pid=8))), STALL) is Outcome.OTHER
 
 
 @pytest.mark.parametrize("line", ["vllm serve: error: unrecognized arguments: --x", "x: error: argument --y: no"])
 def test_what_argparse_says_did_not_start(line: str) -> None:
-    assert outcome_of(report(End.EXITED, log_tail=(said(line),)), ONE) is Outcome.NOT_STARTED
+    assert outcome_of(report(End.EXITED, log_tail=(said(line),)), STALL) is Outcome.NOT_STARTED
 
 
 def test_a_usage_error_after_the_weights_is_none() -> None:
     late = report(End.EXITED, exits=(exited(2),), phase=Phase.WEIGHTS)
-    assert outcome_of(late, ONE) is Outcome.OTHER
+    assert outcome_of(late, STALL) is Outcome.OTHER
 
 
 def test_a_usage_error_after_a_long_time_is_none() -> None:
     late = report(End.EXITED, exits=(exited(2),), ended=900.0)
-    assert outcome_of(late, ONE) is Outcome.OTHER
+    assert outcome_of(late, STALL) is Outcome.OTHER

@@ -121,6 +121,18 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     return f"{count} threads of {{who}} wait for each other's locks"
 
 
+_PIPES = frozenset({"pipe", "fifo", "socket", "child"})
+_ORDER = "Take the locks in the same order in every thread, or take them with a timeout."
+_READ = "Read the pipe while its writer runs, as subprocess's communicate() does, before waiting or writing more."
+
+
+def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
+    """Where nothing but pipes, and children to end, is waited for in the circle, there is no lock to take."""
+    pids = {pid for one in seen for pid in one.pids}
+    kinds = {link.kind for circle in circles(scene) for link in circle if link.source.pid in pids}
+    return Advice(steps=(_READ if kinds and kinds <= _PIPES else _ORDER,))
+
+
 CAUSE = Cause(
     id="deadlock",
     nature=Nature.HELD,
@@ -131,7 +143,7 @@ CAUSE = Cause(
         supports("Does a thread poll a file that its own process has locked?", _own_file_lock),
         supports("Do threads of one process each take another Python lock?", _opposite),
     ),
-    advice=Advice(steps=("Take the locks in the same order in every thread, or take them with a timeout.",)),
+    advice=_advice,
     traps=("Threads that queue for one lock are no deadlock: see what its holder does.",),
     each=True,
 )

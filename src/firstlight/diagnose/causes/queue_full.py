@@ -38,14 +38,20 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     return f"{{who}} waits for room in a {{what}} that nobody empties{should}"
 
 
+_SEE = "See what the reading side does: it is the one that is stuck, or it never started to read."
+_READ = "Read the pipe, or use communicate() where a Popen made it: who has its other end does not read it."
+
+
+def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
+    return Advice(steps=(_READ, _SEE) if any(one.what == "pipe" for one in seen) else (_SEE,))
+
+
 CAUSE = Cause(
     id="queue_full",
     nature=Nature.HELD,
     title=_title,
     clues=(supports("Does a process wait for room in a pipe or a queue?", _full),),
-    advice=Advice(
-        steps=("See what the reading side does: it is the one that is stuck, or it never started to read.",)
-    ),
+    advice=_advice,
     each=True,
     evident=True,
 )
