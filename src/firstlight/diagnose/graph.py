@@ -169,9 +169,7 @@ def _places(scene: Scene, found: tuple[Link, ...]) -> dict[str, End]:
     return {place.id: place for place in places}
 
 
-def _kept(
-    scene: Scene, places: Mapping[str, End], found: tuple[Link, ...], first: Iterable[str]
-) -> dict[str, None]:
+def _kept(scene: Scene, places: Mapping[str, End], found: tuple[Link, ...], first: Iterable[str]) -> dict[str, None]:
     """The ids to show, in a stable order: those that tell most if there are too many, and no helpers on their own."""
     degree: dict[str, int] = defaultdict(int)
     for link in found:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Lock, OpenFile, ProcessLook, ThreadLook
-from firstlight.diagnose import frames
 
 
 class Kind(StrEnum):
