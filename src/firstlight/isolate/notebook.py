@@ -177,13 +177,13 @@ def begin(clock: Clock, engine: str, argv: Sequence[str], switches: Sequence[str
 
 
 def reopen(name: str, argv: Sequence[str], switches: Sequence[str]) -> Notebook:
-    """The notebook of that id, the only one whose id contains `name`, or for "last" the newest.
+    """The notebook of that id, the only one whose id contains `name`, or for "last" the newest about this command.
 
     Raises:
         RunNotFound: there is none, or more than one.
         UsageError: it is of another command, or somebody works on it now.
     """
-    notebook = Notebook(folder := _find(name), tuple(read(folder.path / NAME)))
+    notebook = Notebook(folder := _find(name, argv), tuple(read(folder.path / NAME)))
     try:
         _check(notebook, argv, switches)
     except UsageError:
@@ -225,18 +225,24 @@ def _question(one: Trial | Begun) -> object:
     return one.setting, one.levels, one.scene
 
 
-def _find(name: str) -> Folder:
+def _find(name: str, argv: Sequence[str]) -> Folder:
     there = [one for one in folders(KIND) if (one.path / NAME).exists()]
     if not there:
         raise RunNotFound("there is no isolation to go on with", "`firstlight isolate -- CMD …` begins one")
     if name == "last":
-        return there[0]
+        return next((one for one in there if _is_about(one.path / NAME, argv)), there[0])
     matches = [one for one in there if one.id == name] or [one for one in there if name in one.id]
     if len(matches) != 1:
         some = ", ".join(one.id for one in (matches or there)[:3])
         what = f"there is no isolation {name!r}" if not matches else f"{name!r} could be any of {len(matches)}"
         raise RunNotFound(what, f"There are {some}; `last` is the newest")
     return matches[0]
+
+
+def _is_about(path: Path, argv: Sequence[str]) -> bool:
+    """Whether a notebook begins with this command."""
+    first = next(read(path), None)
+    return isinstance(first, Opened) and digest_of(argv, first.salt) == first.digest
 
 
 def _check(notebook: Notebook, argv: Sequence[str], switches: Sequence[str]) -> None:

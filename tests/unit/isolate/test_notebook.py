@@ -136,3 +136,12 @@ def test_a_weakened_setting_is_another_question() -> None:
     weakened = Begun(at=1.0, number=2, setting=("a",), levels=(("a", 1),), why="")
     assert past.take(weakened) is None
     assert past.take(asked(2, "a")) == trial(1, "a")
+
+
+def test_the_latest_is_the_latest_of_this_command() -> None:
+    mine = begin(SystemClock(), "generic", ARGV, SWITCHES, fresh_caches=False)
+    mine.close()
+    begin(SystemClock(), "generic", [*ARGV, "--other"], SWITCHES, fresh_caches=False).close()
+    again = reopen("last", ARGV, SWITCHES)
+    assert again.folder.id == mine.folder.id
+    again.close()
