@@ -1,22 +1,30 @@
 """`firstlight isolate` on real engines with real causes."""
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firstlight.testing.hub import hub
 from firstlight.testing.launcher import free_port
+from firstlight.testing.marked import marked, title_of
 from firstlight.testing.running import Up
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(2400)]
 
 WAIT_S = 2300.0
+POLL_S = 0.02
 SHIM = "#include <unistd.h>\n__attribute__((constructor)) static void hook(void) { for (;;) pause(); }\n"
 ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 
@@ -28,15 +36,20 @@ def _no_chatter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Isolating:
-    """Runs one isolation to its end."""
+    """Runs one isolation to its end. `meanwhile` is done to it again and again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._up: Up | None = None
+        self.meanwhile: Callable[[Up], None] = lambda up: None
 
     def __call__(self, *argv: str, **environ: str) -> dict[str, Any]:
         self._up = Up(["--", *argv], self._folder / "home", environ, subcommand="isolate")
-        code = self._up.process.wait(WAIT_S)
+        ends = time.monotonic() + WAIT_S
+        while (code := self._up.process.poll()) is None:
+            assert time.monotonic() < ends, self._up.said()
+            self.meanwhile(self._up)
+            time.sleep(POLL_S)
         answer: dict[str, Any] = json.loads(self._up.printed().splitlines()[-1])
         assert answer["type"] == "answer", self._up.said()
         assert self._up.left() == ()
@@ -91,6 +104,37 @@ def test_speculation_whose_drafter_never_arrives_is_found_in_vllm(
     assert answer["launches"] <= 5, "the finding points to it"
 
 
+@contextmanager
+def held_by_us(path: Path) -> Iterator[None]:
+    path.parent.mkdir()
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def test_a_folder_whose_lock_another_process_holds_is_found_in_vllm(
+    isolating: Isolating, vllm_python: str, demo_model: Path, tmp_path: Path
+) -> None:
+    """vLLM 0.32 takes a lock for each model of the hub, `get_lock` in its weight_utils.py, in the folder for
+    temporary files."""
+    lock = tmp_path / "shared" / f"{hashlib.sha256(b'someone-demo').hexdigest()}someone-demo.lock"
+    server = [vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model", "someone/demo"]
+    with held_by_us(lock), hub("someone/demo", demo_model, tmp_path / "hub") as there:
+        answer = isolating(
+            f"TMPDIR={lock.parent}",
+            *server,
+            *("--port", str(free_port())),
+            *("--max-model-len", "2048", "--enforce-eager"),
+            **{**ON_CPU, "HF_HUB_OFFLINE": "0"},
+            **there,
+        )
+    assert answer["code"] == 0
+    assert answer["culprits"] == [f"TMPDIR={lock.parent}"]
+    assert answer["minimal"]
+    assert str(lock) in json.dumps(answer["facts"])
+    assert answer["launches"] <= 4, "the finding points to it"
+
+
 def test_a_preloaded_library_that_blocks_is_found_in_the_embedded_engine(
     isolating: Isolating, demo_model: Path, tmp_path: Path
 ) -> None:
@@ -107,3 +151,21 @@ def test_a_preloaded_library_that_blocks_is_found_in_the_embedded_engine(
     assert len(answer["culprits"]) == 1
     assert answer["minimal"]
     assert answer["launches"] <= 8
+
+
+def stop_its_worker(isolating: Up) -> None:
+    """An outsider who stops the rank of whatever is launched."""
+    for pid in marked(isolating.mark):
+        if "firstlight.embedded.worker" in title_of(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+
+def test_a_rank_that_an_outsider_stops_is_not_an_option(isolating: Isolating, demo_model: Path) -> None:
+    serve = [sys.executable, "-m", "firstlight", "serve", str(demo_model), "--port", str(free_port())]
+    isolating.meanwhile = stop_its_worker
+    answer = isolating(*serve, "--max-num-seqs", "32", "--max-model-len", "512")
+    assert answer["code"] == 1
+    assert answer["end"] == "not an option"
+    assert answer["launches"] == 2
+    assert answer["facts"][0]["id"] == "stopped_process"
