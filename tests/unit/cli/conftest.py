@@ -79,7 +79,10 @@ def report() -> Report:
         started=BEGAN,
         ended=BEGAN + 90,
         phase=Phase.WEIGHTS,
-        timeline=(PhaseSpan(phase=Phase.WEIGHTS, source="", began=BEGAN),),
+        timeline=(
+            PhaseSpan(phase=Phase.IMPORT, source="", began=BEGAN, ended=BEGAN + 9.8),
+            PhaseSpan(phase=Phase.WEIGHTS, source="", began=BEGAN + 10),
+        ),
     )
 
 
