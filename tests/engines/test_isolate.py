@@ -169,3 +169,17 @@ def test_a_rank_that_an_outsider_stops_is_not_an_option(isolating: Isolating, de
     assert answer["end"] == "not an option"
     assert answer["launches"] == 2
     assert answer["facts"][0]["id"] == "stopped_process"
+
+
+def test_two_that_stall_only_together_are_found_in_the_embedded_engine(
+    isolating: Isolating, demo_model: Path
+) -> None:
+    """A fault that strikes rank 1, and the ranks without which there is no rank 1."""
+    serve = [sys.executable, "-m", "firstlight", "serve", str(demo_model), "--port", str(free_port())]
+    fault = "FIRSTLIGHT_FAULT=stop:rank=1:phase=warmup"
+    answer = isolating("env", fault, *serve, "--tp", "3", "--wait-deadline", "300", "--max-num-seqs", "8")
+    assert answer["code"] == 0
+    assert set(answer["culprits"]) == {"--tp 3", fault}
+    assert answer["minimal"]
+    assert len(answer["cure"]) == 1
+    assert answer["launches"] <= 16
