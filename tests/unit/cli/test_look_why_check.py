@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -49,7 +50,12 @@ def test_a_look_is_written_and_can_be_weighed(cli: Cli, sleeper: int, tmp_path: 
 
 def test_a_look_as_json_goes_through_a_pipe(cli: Cli, sleeper: int) -> None:
     weighed = cli(
-        "look", str(sleeper), "--apart", "1", "--json", shell=f"| {sys.executable} -m firstlight why - --json"
+        "look",
+        str(sleeper),
+        "--apart",
+        "1",
+        "--json",
+        shell=f"| {shlex.quote(sys.executable)} -m firstlight why - --json",
     )
     assert json.loads(weighed.stdout)["outcome"] == "looked"
 
@@ -83,6 +89,7 @@ def test_a_look_at_a_rank_is_one_at_its_server(cli: Cli, tmp_path: Path, alone: 
 
 ZOMBIE = """
 import os
+import shlex
 end, other = os.pipe()
 child = os.fork()
 if child == 0:
