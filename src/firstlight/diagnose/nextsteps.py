@@ -22,6 +22,10 @@ _OF_SYMPTOMS = 2
 _OTHERS_TOLD = 2
 _HID_ENOUGH = 2
 """Causes that a gap must have hidden to be worth a step."""
+_WHERE_NOTHING_IS_LEFT = (
+    "Find the option that is to blame, if one is: firstlight isolate -- CMD",
+    "Start it again with its log at debug level: VLLM_LOGGING_LEVEL=DEBUG, or --log-level debug.",
+)
 _BYSTANDERS = frozenset({Role.HELPER, Role.COMPILER})
 
 
@@ -40,7 +44,7 @@ def next_steps(scene: Scene, verdicts: Verdicts, gaps: tuple[Gap, ...], *, stall
         *_to_examine(scene, verdicts, gaps),
         *_to_close_around(scene, gaps),
     ]
-    return tuple(dict.fromkeys(told))[:_STEPS_MAX_UNKNOWN]
+    return tuple(dict.fromkeys(told or _WHERE_NOTHING_IS_LEFT))[:_STEPS_MAX_UNKNOWN]
 
 
 def _to_look_at(scene: Scene) -> list[str]:

@@ -19,7 +19,7 @@ from firstlight.evidence.cgroups import cgroup_of
 from firstlight.evidence.libraries import libraries_of
 from firstlight.evidence.workers import Probe
 
-ENVIRONMENT_S = 0.4
+ENVIRONMENT_S = 0.9
 LIBRARIES_S = 0.9
 VALUE_CHARACTERS_MAX = 4096
 VARIABLES_MAX = 2000
