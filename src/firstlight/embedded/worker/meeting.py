@@ -20,6 +20,9 @@ SPINS = 200
 NAP_S = 50e-6
 NAPS = 50
 """Naps between two looks at whether the others are alive: some milliseconds."""
+LONG_WAIT_S = 1.0
+LONG_NAP_S = 2e-3
+"""Who has waited for so long can come two milliseconds late, and should not look as if it computed."""
 SETTLE_S = 0.5
 COUNT = 1 << 31
 
@@ -70,8 +73,9 @@ class Meeting:
             self._check_not_past(missing, mark)
             if patience.ended([self._board.read(rank).steps for rank in missing]):
                 raise self.others.silent(self.others.suspect(missing), patience.waited_s)
+            nap_s = NAP_S if patience.waited_s < LONG_WAIT_S else LONG_NAP_S
             for _ in range(NAPS):
-                time.sleep(NAP_S)
+                time.sleep(nap_s)
                 if not self._missing(mark):
                     return
 
