@@ -74,7 +74,7 @@ def _driver(version: str) -> Bundle:
 
 
 def _no_fabric(*log: str) -> Bundle:
-    stack = ("_cuda_init (torch/cuda/__init__.py:400)", "main (/work/train/main.py:14)")
+    stack = ("_cuda_init (torch/cuda/__init__.py:400)", "main (/srv/train/main.py:14)")
     return bundle(
         process(4100, "python", stack=stack),
         phase=Phase.IMPORT,
@@ -86,7 +86,7 @@ def _no_fabric(*log: str) -> Bundle:
 
 def _driver_compiles(native: Sequence[str], name: str, **more: object) -> Bundle:
     libraries = (*cuda_libraries(), Library(path="/usr/lib/libnvidia-ptxjitcompiler.so.1", kind="ptx_jit"))
-    first_use = ("_lazy_init (torch/cuda/__init__.py:170)", "main (/work/app/serve.py:8)")
+    first_use = ("_lazy_init (torch/cuda/__init__.py:170)", "main (/srv/app/serve.py:8)")
     server = process(
         4100,
         name,

@@ -25,7 +25,7 @@ CLEAN = Topology(iommu="off", acs=(), bar1_bytes=32 * GB)
 BENCH = (
     "synchronize (torch/cuda/__init__.py:1090)",
     "all_reduce (torch/distributed/distributed_c10d.py:2900)",
-    "main (/work/bench/pair.py:31)",
+    "main (/srv/bench/pair.py:31)",
 )
 
 

@@ -89,7 +89,7 @@ def _refuses_cuda(*log: str) -> Bundle:
 def _script_again(again: bool) -> Bundle:
     importing = ("_fixup_main_from_path (multiprocessing/spawn.py:297)", "spawn_main (multiprocessing/spawn.py:122)")
     engine_again = ("start (multiprocessing/process.py:121)", "__init__ (vllm/v1/engine/core_client.py:500)")
-    script = ("<module> (/work/probe/edit_layers.py:12)", *importing)
+    script = ("<module> (/srv/probe/edit_layers.py:12)", *importing)
     child = process(
         4050,
         "python",
@@ -102,7 +102,7 @@ def _script_again(again: bool) -> Bundle:
         "An attempt has been made to start a new process before the current process has finished its bootstrapping"
     )
     return bundle(
-        front(stack=("recv (multiprocessing/connection.py:430)", "<module> (/work/probe/edit_layers.py:12)")),
+        front(stack=("recv (multiprocessing/connection.py:430)", "<module> (/srv/probe/edit_layers.py:12)")),
         child,
         phase=Phase.IMPORT,
         gpus=gpus(1, name="NVIDIA L40", fabric="not supported"),

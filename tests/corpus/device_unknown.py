@@ -44,7 +44,7 @@ CASES = (
         lacks="whether every rank came to sync(), and NVSHMEM's own trace",
         bundle=vllm(
             workers(
-                8, ("sync (deep_ep/buffer.py:120)", "__init__ (deep_ep/buffer.py:110)", "test_loop (/work/ll.py:150)")
+                8, ("sync (deep_ep/buffer.py:120)", "__init__ (deep_ep/buffer.py:110)", "test_loop (/srv/ll.py:150)")
             ),
             phase=Phase.COMM_INIT,
             engine="generic",

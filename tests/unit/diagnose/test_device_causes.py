@@ -36,8 +36,8 @@ from firstlight.testing.bundles import (
     socket,
 )
 
-GATHERS = ("all_gather (torch/distributed/distributed_c10d.py:3500)", "forward (/work/model.py:10)")
-REDUCES = ("all_reduce (torch/distributed/distributed_c10d.py:2900)", "forward (/work/model.py:20)")
+GATHERS = ("all_gather (torch/distributed/distributed_c10d.py:3500)", "forward (/srv/model.py:10)")
+REDUCES = ("all_reduce (torch/distributed/distributed_c10d.py:2900)", "forward (/srv/model.py:20)")
 PRIVATE_WAIT = "futex(0x7f00, 0x80, 0x2, 0x0, 0x0, 0x0)"
 FORKED = ordinary_facts(forked=True, parent_threads=30)
 
@@ -114,7 +114,7 @@ def test_a_lock_that_nobody_can_release_after_a_fork_is_told() -> None:
 
 
 def test_a_forked_process_that_waits_for_an_event_is_not_stuck_on_a_lock() -> None:
-    waits = ("wait (threading.py:331)", "main (/work/serve.py:9)")
+    waits = ("wait (threading.py:331)", "main (/srv/serve.py:9)")
     assert verdict(bundle(rank(0, facts=FORKED, syscall=PRIVATE_WAIT, stack=waits)), "fork_in_threads") == "not seen"
 
 
@@ -155,7 +155,7 @@ def test_different_builds_of_nccl_support_a_version_problem() -> None:
 def test_two_mpi_libraries_count_where_somebody_is_in_mpi() -> None:
     folders = ("/opt/conda/lib/libmpi.so.40", "/usr/lib/x86_64-linux-gnu/libmpich.so.12")
     facts = ordinary_facts(libraries=[Library(path=path, kind="mpi") for path in folders])
-    in_mpi = ("<module> (mpi4py/MPI.py:1)", "init (/work/run.py:3)")
+    in_mpi = ("<module> (mpi4py/MPI.py:1)", "init (/srv/run.py:3)")
     assert verdict(bundle(ranks(2, stack=in_mpi, facts=facts)), "mpi_mismatch") == "supported"
     assert verdict(bundle(ranks(2, stack=REDUCES, facts=facts)), "mpi_mismatch") == "not seen"
 
@@ -200,7 +200,7 @@ def test_a_script_that_a_child_still_imports_is_not_run_again() -> None:
         "__init__ (vllm/v1/engine/core_client.py:500)",
         "<module> (vllm/entrypoints/llm.py:10)",
         "_call_with_frames_removed (<frozen importlib._bootstrap>:241)",
-        "<module> (/work/run.py:1)",
+        "<module> (/srv/run.py:1)",
         "_fixup_main_from_path (multiprocessing/spawn.py:297)",
     )
     child = process(4050, "python", stack=within)
@@ -209,7 +209,7 @@ def test_a_script_that_a_child_still_imports_is_not_run_again() -> None:
 
 def test_gpu_users_that_fork_are_told_only_where_the_child_uses_a_gpu() -> None:
     parent = front(files=[device("/dev/nvidia-uvm")])
-    idle = rank(0, facts=FORKED, ppid=4000, stack=("recv (multiprocessing/connection.py:430)", "loop (/work/a.py:3)"))
+    idle = rank(0, facts=FORKED, ppid=4000, stack=("recv (multiprocessing/connection.py:430)", "loop (/srv/a.py:3)"))
     assert verdict(bundle(parent, idle), "fork_after_cuda") == "not seen"
     at_cuda = rank(0, facts=FORKED, ppid=4000, native=("?? (libcuda.so.1)", "cuInit (libcuda.so.1)"))
     assert verdict(bundle(parent, at_cuda), "fork_after_cuda") == "supported"
@@ -231,7 +231,7 @@ def test_ranks_that_only_make_a_communicator_are_unknown_with_what_to_collect() 
     makes = (
         "ncclCommInitRank (vllm/pynccl_wrapper.py:440)",
         "__init__ (vllm/pynccl.py:140)",
-        "worker (/work/w.py:1)",
+        "worker (/srv/w.py:1)",
     )
     said = state(bundle(front(), engine(), ranks(4, stack=makes), phase=Phase.COMM_INIT, gpus=gpus(4)))
     assert not [one for one in said.findings if one.verdict in {"established", "supported"}]
