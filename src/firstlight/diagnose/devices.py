@@ -61,11 +61,6 @@ def still(scene: Scene) -> bool:
     return not any(one.moves for one in (*runners(scene), *compilers))
 
 
-def frames_of(one: Standing) -> tuple[str, ...]:
-    """Where its telling thread stands: native frames, then Python ones, each innermost first."""
-    return one.words
-
-
 @lru_cache(maxsize=64)
 def in_place(scene: Scene, pattern: str) -> tuple[Standing, ...]:
     """Those who run the model and stand in a frame that matches, as "function (file:line)"."""

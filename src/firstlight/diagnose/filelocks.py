@@ -9,7 +9,6 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import Lock
 from firstlight.diagnose import waits
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last
 from firstlight.diagnose.standing import Standing
 
 DOWNLOAD = re.compile(r"/\.locks?/.*\.lock$|/[0-9a-f]{40,64}[\w.-]*\.lock$")
@@ -71,6 +70,6 @@ def _of_others(one: Standing, known: dict[str, Lock]) -> Iterator[Polled]:
 
 def _held(scene: Scene) -> dict[str, Lock]:
     """Locks of the kernel's table, by path."""
-    look = last(scene)
+    look = scene.last
     locks = look.locks if look and not isinstance(look.locks, Gap) else ()
     return {one.path: one for one in locks if one.kind != "file" and _LOCK_FILE.search(one.path)}

@@ -11,7 +11,7 @@ from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.log import LogLine
-from firstlight.core.look import Look, ProcessLook, ThreadLook
+from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import places
 from firstlight.diagnose.clues import Sighting
@@ -53,7 +53,7 @@ def said(scene: Scene, pattern: str) -> Iterator[Sighting]:
 
 def kernel_said(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
     """Lines of the kernel's log that match `pattern`."""
-    look = last(scene)
+    look = scene.last
     told = look.kernel_log if look else ()
     if isinstance(told, Gap):
         yield told
@@ -63,20 +63,15 @@ def kernel_said(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
             yield Sighting(shortened(f"kernel log: {line}"))
 
 
-def last(scene: Scene) -> Look | None:
-    """The look that counts."""
-    return scene.last
-
-
 def processes(scene: Scene) -> tuple[ProcessLook, ...]:
     """Every process of the last look."""
-    look = last(scene)
+    look = scene.last
     return look.processes if look else ()
 
 
 def gpus(scene: Scene) -> tuple[Gpu, ...] | Gap:
     """The GPUs of the last look."""
-    look = last(scene)
+    look = scene.last
     return look.gpus if look else ()
 
 
@@ -95,7 +90,7 @@ def stands_in(scene: Scene, pattern: str, *, native: bool = False, waiting: bool
 
 def unseen_waits(scene: Scene) -> Iterator[Gap]:
     """What kept it from being seen what some process waits for."""
-    if last(scene) is None:
+    if scene.last is None:
         yield NO_LOOK
     for one in scene.standings:
         if one.thread is None:
@@ -106,7 +101,7 @@ def unseen_waits(scene: Scene) -> Iterator[Gap]:
 
 def unseen_stacks(scene: Scene) -> Iterator[Gap]:
     """What kept a Python stack from being seen."""
-    if last(scene) is None:
+    if scene.last is None:
         yield NO_LOOK
     for one in scene.standings:
         if one.thread is None:

@@ -10,7 +10,7 @@ from firstlight.diagnose.compare import IDLE_CPU
 from firstlight.diagnose.graph import circles, circles_of_locks, label
 from firstlight.diagnose.links import End, Link
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last, unseen_stacks, unseen_waits
+from firstlight.diagnose.sightings import unseen_stacks, unseen_waits
 
 QUOTED = 6
 STILL_CPU_S = 0.02
@@ -88,7 +88,7 @@ def _opposite(scene: Scene) -> Iterator[Sighting | Gap]:
 def _own_file_lock(scene: Scene) -> Iterator[Sighting | Gap]:
     """A thread polls a file that its own process has locked: flock is the lock of an open file and not of a process,
     and the process has the file open a second time."""
-    look = last(scene)
+    look = scene.last
     locks = look.locks if look else ()
     if isinstance(locks, Gap):
         yield locks

@@ -10,7 +10,7 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, 
 from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last, said, unseen_stacks
+from firstlight.diagnose.sightings import said, unseen_stacks
 
 _SAYS = r"waiting to acquire lock on .*\.lock"
 _REFUSED = r"(PermissionError|Permission denied|Errno 13\b).*/\.locks/|/\.locks/.*(Permission denied|Errno 13\b)"
@@ -25,7 +25,7 @@ def _held(scene: Scene) -> Iterator[Sighting | Gap]:
     for one in _polled(scene):
         if one.holder and one.sure:
             yield from _quoted(scene, one.by.pid, one.holder, one.path)
-    look = last(scene)
+    look = scene.last
     for lock in look.locks if look and not isinstance(look.locks, Gap) else ():
         if DOWNLOAD.search(lock.path) and lock.holder:
             for pid in lock.waiters:

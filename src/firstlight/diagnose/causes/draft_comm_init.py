@@ -9,7 +9,6 @@ from firstlight.diagnose.devices import (
     COMMUNICATOR,
     complete,
     elsewhere,
-    frames_of,
     in_place,
     quoted,
     unseen_places,
@@ -45,7 +44,7 @@ def _makes_one(scene: Scene) -> Iterator[Sighting | Gap]:
 def _without(scene: Scene) -> Iterator[Sighting]:
     """The server was started without speculative decoding, and nobody is in such code."""
     given = [name for name, _ in scene.bundle.options if name.startswith("speculative")]
-    seen = any(frames_of(one) for one in scene.standings)
+    seen = any(one.words for one in scene.standings)
     if scene.bundle.options and seen and not given and not in_place(scene, _DRAFT):
         yield Sighting("no option of speculative decoding was given")
 

@@ -6,7 +6,7 @@ from firstlight.core.gap import Gap
 from firstlight.diagnose import quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last, unseen_waits
+from firstlight.diagnose.sightings import unseen_waits
 
 
 def _held(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -17,7 +17,7 @@ def _held(scene: Scene) -> Iterator[Sighting | Gap]:
         table = f"/proc/locks: {lock.kind} lock on {lock.path}, held by {lock.holder}, wanted by {one.pid}"
         yield Sighting(quotes.shortened(table), (one.pid, lock.holder), lock.path)
         yield Sighting(quotes.stack(one), (one.pid,))
-    look = last(scene)
+    look = scene.last
     if look and isinstance(look.locks, Gap):
         yield look.locks
     yield from unseen_waits(scene)

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.look import ProcessLook
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
-from firstlight.diagnose.devices import frames_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import processes, said
@@ -31,7 +30,7 @@ def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
 def _in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
     """Such a child is inside of CUDA, and does not get on."""
     for one in _forked(scene):
-        if not one.moves and any(words.startswith(_USES_CUDA) or _within(words) for words in frames_of(one)):
+        if not one.moves and any(words.startswith(_USES_CUDA) or _within(words) for words in one.words):
             yield from _told(scene, one)
 
 
@@ -42,7 +41,7 @@ def _within(words: str) -> bool:
 def _at_the_start(scene: Scene) -> Iterator[Sighting | Gap]:
     """Such a child sets up devices or the meeting of ranks."""
     for one in _forked(scene):
-        if not one.moves and any(place in words for words in frames_of(one) for place in _MEETS):
+        if not one.moves and any(place in words for words in one.words for place in _MEETS):
             yield from _told(scene, one)
 
 
@@ -68,7 +67,7 @@ def _is_gpu(path: str) -> bool:
 def _told(scene: Scene, one: Standing) -> Iterator[Sighting]:
     parent = one.look.process.ppid
     yield Sighting(f"{scene.name(one.pid)} was forked from {scene.name(parent)}, which has started CUDA", (one.pid,))
-    yield Sighting(shortened(f"{scene.name(one.pid)}: {' < '.join(frames_of(one)[:3])}"), (one.pid,))
+    yield Sighting(shortened(f"{scene.name(one.pid)}: {' < '.join(one.words[:3])}"), (one.pid,))
 
 
 def _spawned(scene: Scene) -> Iterator[Sighting]:

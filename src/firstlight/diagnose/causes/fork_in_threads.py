@@ -7,7 +7,6 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import ThreadLook
 from firstlight.diagnose import waits
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
-from firstlight.diagnose.devices import frames_of
 from firstlight.diagnose.quotes import call, shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
@@ -65,8 +64,8 @@ def _takes_lock(thread: ThreadLook) -> bool:
 def _told(scene: Scene, one: Standing, why: str) -> Iterator[Sighting]:
     name = scene.name(one.pid)
     yield Sighting(shortened(f"{name} was forked, and waits in {call(one.thread)} for a lock {why}"), (one.pid,))
-    if frames_of(one):
-        yield Sighting(shortened(f"{name}: {' < '.join(frames_of(one)[:4])}"), (one.pid,))
+    if one.words:
+        yield Sighting(shortened(f"{name}: {' < '.join(one.words[:4])}"), (one.pid,))
 
 
 CAUSE = Cause(

@@ -10,7 +10,7 @@ from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, kernel_said, last, threads
+from firstlight.diagnose.sightings import both, gpus, kernel_said, threads
 
 FATAL_XIDS = frozenset({8, 48, 62, 79, 95, 109, 119, 120, 140, 143})
 """Events after which a GPU or its channel does no further work (NVIDIA's catalogue of Xid errors). Those that a
@@ -151,7 +151,7 @@ def _then(scene: Scene, pid: int, thread: ThreadLook) -> ThreadLook | None:
 
 def _silent(scene: Scene) -> Iterator[Sighting | Gap]:
     """The driver did not answer in time, and somebody is stuck in it."""
-    look = last(scene)
+    look = scene.last
     refused = look.gpus if look else ()
     late = [card for card in refused if card.fault] if isinstance(refused, tuple) else []
     if isinstance(refused, Gap) and refused.reason is GapReason.TIMED_OUT:

@@ -8,7 +8,7 @@ from firstlight.diagnose import network
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, lines, processes
+from firstlight.diagnose.sightings import both, lines, processes
 
 _ANSWERED = re.compile(
     r"Response \[(?:40[37]|50[24])\]|\"(?:GET|POST) http://\S{1,300} HTTP/1\.\d\" (?:40[37]|50[24])"
@@ -35,7 +35,7 @@ def _listens(scene: Scene) -> Iterator[Sighting | Gap]:
     told = scene.bundle.option("port")
     port = int(told[0]) if told and told[0].isdecimal() and len(told[0]) < 6 else 0
     own = {one.process.id.pid for one in processes(scene)}
-    look = last(scene)
+    look = scene.last
     listeners = look.listeners if look else ()
     if isinstance(listeners, Gap):
         yield listeners

@@ -7,7 +7,7 @@ from firstlight.diagnose import network
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, said
+from firstlight.diagnose.sightings import both, said
 
 _SAYS = (
     r"ipv6\s*=\s*False|address family.*not supported|IPv6 network addresses .* cannot be retrieved|\bEAFNOSUPPORT\b"
@@ -22,7 +22,7 @@ def _families(scene: Scene, host: str) -> set[int]:
 
 def _listening(scene: Scene) -> Iterator[tuple[str, int, int]]:
     """Who listens: host, port and pid."""
-    look = last(scene)
+    look = scene.last
     listeners = look.listeners if look and not isinstance(look.listeners, Gap) else ()
     found = [(one.host, one.port, one.pid) for one in listeners]
     found += [(one.socket.host, one.socket.port, one.pid) for one in network.connections(scene, "LISTEN")]

@@ -14,7 +14,6 @@ from firstlight.diagnose.devices import (
     CUSTOM_ALL_REDUCE,
     FUSED_ALL_REDUCE,
     complete,
-    frames_of,
     in_place,
     quoted,
     runners,
@@ -73,7 +72,7 @@ def _meets(scene: Scene) -> Iterator[Sighting]:
 
 def _apart(scene: Scene) -> Iterator[Sighting]:
     """Ranks are in different places, all of them seen."""
-    places = {frames_of(one)[:1] for one in runners(scene)}
+    places = {one.words[:1] for one in runners(scene)}
     if len(places) > 1 and () not in places and len({_kernel(one) for one in runners(scene)}) > 1:
         yield from quoted(scene, runners(scene))
 

@@ -9,7 +9,7 @@ from firstlight.core.words import seconds as length
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, last, processes, said, variables
+from firstlight.diagnose.sightings import both, gpus, processes, said, variables
 
 GPUS_MAX = 64
 _PORT = re.compile(r"port (\d{1,5})")
@@ -18,7 +18,7 @@ _NO_MEMORY = r"out of memory|Free memory on device|No available memory for the c
 
 
 def _leftovers(scene: Scene) -> Iterator[Leftover | Gap]:
-    look = last(scene)
+    look = scene.last
     found = look.leftovers if look else ()
     if isinstance(found, Gap):
         yield found

@@ -9,7 +9,7 @@ from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, last, processes
+from firstlight.diagnose.sightings import both, gpus, processes
 
 PRESSED = 10.0
 """Percent of the time in which tasks wait for memory, from which a machine is short of it."""
@@ -25,7 +25,7 @@ _COPIES = r"cuMemcpyHtoD|cudaMemcpy|cuMemAlloc|cuMemCreate|cudaMalloc"
 
 def _pressed(scene: Scene) -> Iterator[Sighting | Gap]:
     """Tasks wait for memory."""
-    look = last(scene)
+    look = scene.last
     share = look.pressure.memory_some if look else 0.0
     if isinstance(share, Gap):
         yield share
@@ -80,7 +80,7 @@ def _cache_in_the_way(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _little_is_free(scene: Scene) -> Iterator[Sighting | Gap]:
-    look, host = last(scene), scene.bundle.host
+    look, host = scene.last, scene.bundle.host
     free = look.pressure.memory_free_bytes if look else host.memory_free_bytes
     if isinstance(free, Gap):
         yield free
@@ -108,7 +108,7 @@ def _large_pages(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _at_ease(scene: Scene) -> Iterator[Sighting]:
     """Nobody waits for memory, and nothing is swapped."""
-    look = last(scene)
+    look = scene.last
     share = look.pressure.memory_some if look else PRESSED
     signs = (*_swaps(scene), *_little_is_free(scene), *_large_pages(scene))
     if not isinstance(share, Gap) and share < EASY and not any(isinstance(one, Sighting) for one in signs):

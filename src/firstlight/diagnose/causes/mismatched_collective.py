@@ -25,7 +25,7 @@ from firstlight.diagnose.devices import (
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last
+from firstlight.diagnose.sightings import both
 from firstlight.diagnose.standing import Standing
 
 _BETWEEN_TWO = re.compile(r"send|recv|coalesced", re.IGNORECASE)
@@ -112,7 +112,7 @@ def _first_waits(calls: tuple[CollectiveCall, ...]) -> dict[int, CollectiveCall]
 
 
 def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
-    look = last(scene)
+    look = scene.last
     return look.collectives if look else ()
 
 

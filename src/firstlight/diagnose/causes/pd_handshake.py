@@ -8,7 +8,7 @@ from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, processes, said
+from firstlight.diagnose.sightings import both, processes, said
 
 _HANDSHAKES = (
     r"\S*(handshake|bootstrap|add_remote|get_metadata|query_\w*(agent|bootstrap|dp)|connect|register)\S* "
@@ -73,7 +73,7 @@ def _port(scene: Scene) -> int:
 
 
 def _not_open(scene: Scene) -> Iterator[Sighting | Gap]:
-    look = last(scene)
+    look = scene.last
     if look is None:
         return
     if isinstance(look.listeners, Gap):

@@ -8,7 +8,7 @@ from firstlight.core.look import Listener
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last, lines
+from firstlight.diagnose.sightings import lines
 
 _TAKES_ANOTHER = re.compile(r"trying port|(another|next|different) port|instead", re.IGNORECASE)
 _IN_USE = re.compile(
@@ -43,7 +43,7 @@ def _owners(scene: Scene) -> Iterator[tuple[int, int, str]]:
     for one in scene.foreign_listeners:
         if one.pid:
             yield one.port, one.pid, f"{_listens(one)}, and is not part of this server"
-    look = last(scene)
+    look = scene.last
     for left in look.leftovers if look and not isinstance(look.leftovers, Gap) else ():
         for held in left.holds:
             if re.fullmatch(r"port \d{1,5}", held):
@@ -73,7 +73,7 @@ def _by_somebody(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _unseen(scene: Scene) -> Iterator[Gap]:
-    look = last(scene)
+    look = scene.last
     if look and isinstance(look.listeners, Gap):
         yield look.listeners
 

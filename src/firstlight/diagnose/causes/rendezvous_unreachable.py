@@ -9,7 +9,7 @@ from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, lines, processes, said
+from firstlight.diagnose.sightings import both, lines, processes, said
 from firstlight.diagnose.waits import Kind
 
 MEETS = (
@@ -146,7 +146,7 @@ def _meets_by_loopback_variable(scene: Scene) -> Iterator[Sighting | Gap]:
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
     """The meeting is on this machine, a process stands there or tries again and again, and nobody of the server
     listens or has come through."""
-    look = last(scene)
+    look = scene.last
     if look is None or isinstance(look.listeners, Gap) or scene.bundle.phase not in _EARLY:
         return
     ports = {one.port for one in look.listeners} | {one.socket.port for one in network.connections(scene, "LISTEN")}

@@ -8,7 +8,6 @@ from firstlight.core.look import Semaphore
 from firstlight.diagnose import quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last
 from firstlight.diagnose.standing import Standing
 
 _POOLS = re.compile(
@@ -18,7 +17,7 @@ _POOLS = re.compile(
 
 def _waited_for(scene: Scene) -> Iterator[tuple[Semaphore, tuple[int, ...]] | Gap]:
     """Semaphores at zero that processes of the server wait for, and who else has them mapped."""
-    look = last(scene)
+    look = scene.last
     found = look.semaphores if look else ()
     if isinstance(found, Gap):
         yield found

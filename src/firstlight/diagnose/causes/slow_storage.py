@@ -11,7 +11,7 @@ from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, last, lines
+from firstlight.diagnose.sightings import both, lines
 
 FAULTS_S = 5.0
 """Pages fetched from storage each second from which a process is said to read through page faults."""
@@ -104,7 +104,7 @@ def _counted(scene: Scene) -> Iterator[Sighting]:
 
 def _short_of_memory(scene: Scene) -> Iterator[Sighting]:
     """The machine is short of memory, which also makes pages come and go."""
-    look = last(scene)
+    look = scene.last
     share = look.pressure.memory_some if look else 0.0
     if not isinstance(share, Gap) and share >= PRESSED:
         yield Sighting(f"tasks waited for memory {share:.0f} % of the last ten seconds")

@@ -16,7 +16,7 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, 
 from firstlight.diagnose.devices import runners
 from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled, polling
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import last, unseen_stacks
+from firstlight.diagnose.sightings import unseen_stacks
 from firstlight.diagnose.standing import Standing
 
 QUOTED = 3
@@ -43,7 +43,7 @@ def _is_old(scene: Scene, lock: Lock) -> bool:
 
 def _all_poll(scene: Scene) -> Iterator[Sighting]:
     """Lock files could not be seen; whoever runs the model sits in a FileBaton, and nobody of the server builds."""
-    look, those = last(scene), runners(scene)
+    look, those = scene.last, runners(scene)
     if look is None or not isinstance(look.locks, Gap) or not those or any(_building(scene)):
         return
     if all(map(_is_in_file_baton, those)):
@@ -102,7 +102,7 @@ def _somewhere_on_network_disk(scene: Scene) -> Iterator[Sighting]:
 
 def _foreseen(scene: Scene) -> Iterator[Sighting | Gap]:
     """Lock files from before, in whose folders nobody builds."""
-    look = last(scene)
+    look = scene.last
     if look and isinstance(look.locks, Gap):
         yield look.locks
     for lock in _left(scene):
@@ -138,7 +138,7 @@ def _is_in_file_baton(one: Standing) -> bool:
 
 
 def _unseen(scene: Scene) -> Iterator[Gap]:
-    look = last(scene)
+    look = scene.last
     if look and isinstance(look.locks, Gap):
         yield look.locks
     yield from unseen_stacks(scene)
