@@ -23,6 +23,8 @@ ENVIRONMENT_S = 0.9
 LIBRARIES_S = 0.9
 VALUE_CHARACTERS_MAX = 4096
 VARIABLES_MAX = 2000
+EXEC_S = 0.05
+"""How long a process may show no environment because it is just in exec(2), which empties it for a moment."""
 
 _LIMITS = {
     "Max cpu time": "cpu",
@@ -57,7 +59,7 @@ def facts_of(process: Process, clock: Clock | None = None) -> ProcessFacts:
     """Everything of `ProcessFacts` about one process. Never raises: what a process that has gone would have told is
     a gap."""
     pid, clock = process.id.pid, clock or SystemClock()
-    environ = Probe("environment", lambda: procfs.environ(pid), pid).result(Deadline(clock, ENVIRONMENT_S, "it"))
+    environ = Probe("environment", lambda: environ_after_exec(pid, clock), pid).result(Deadline(clock, ENVIRONMENT_S, "it"))
     known: Mapping[str, str] = {} if isinstance(environ, Gap) else environ
     libraries = Probe("libraries", lambda: libraries_of(pid, known, clock), pid)
     facts = ProcessFacts(
@@ -87,6 +89,16 @@ def limits(pid: int) -> tuple[Limit, ...]:
     """The limits of a process by the names of setrlimit(2). Raises OSError."""
     rows = procfs.limits(pid)
     return tuple(Limit(name=_LIMITS[one.name], soft=one.soft, hard=one.hard) for one in rows if one.name in _LIMITS)
+
+
+def environ_after_exec(pid: int, clock: Clock) -> dict[str, str]:
+    """The environment of a process, waited for while it is in the middle of exec(2). Raises OSError."""
+    deadline = Deadline(clock, EXEC_S, "the end of exec")
+    environ = procfs.environ(pid)
+    while not environ and not deadline.passed:
+        clock.sleep(EXEC_S / 5)
+        environ = procfs.environ(pid)
+    return environ
 
 
 def redacted(environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -8,11 +8,12 @@ import subprocess
 import pytest
 
 from firstlight import procfs
+from firstlight.clock import SystemClock
 from firstlight.core.facts import UNLIMITED
 from firstlight.core.gap import Gap
 from firstlight.core.process import Process
 from firstlight.core.vocabulary import GapReason
-from firstlight.evidence.facts import capabilities, facts_of, redacted
+from firstlight.evidence.facts import capabilities, environ_after_exec, facts_of, redacted
 
 
 @pytest.fixture
@@ -120,6 +121,12 @@ def test_the_environment_is_that_of_the_process_without_its_secrets(start) -> No
     assert facts.variable("HF_TOKEN") == facts.variable("MY_OWN") == "***"
     assert len(facts.variable("VLLM_X")) == 4096
     assert facts.variable("NOT_SET") == ""
+
+
+def test_a_process_in_the_middle_of_exec_is_not_taken_for_one_without_an_environment(start) -> None:
+    for _ in range(30):
+        process = start(":", "sleep", "60", env={"NCCL_DEBUG": "WARN", "VLLM_X": "y" * 9000})
+        assert environ_after_exec(process.id.pid, SystemClock())["NCCL_DEBUG"] == "WARN"
 
 
 def test_a_flood_of_variables_is_cut() -> None:
