@@ -59,7 +59,9 @@ def facts_of(process: Process, clock: Clock | None = None) -> ProcessFacts:
     """Everything of `ProcessFacts` about one process. Never raises: what a process that has gone would have told is
     a gap."""
     pid, clock = process.id.pid, clock or SystemClock()
-    environ = Probe("environment", lambda: environ_after_exec(pid, clock), pid).result(Deadline(clock, ENVIRONMENT_S, "it"))
+    environ = Probe("environment", lambda: environ_after_exec(pid, clock), pid).result(
+        Deadline(clock, ENVIRONMENT_S, "it")
+    )
     known: Mapping[str, str] = {} if isinstance(environ, Gap) else environ
     libraries = Probe("libraries", lambda: libraries_of(pid, known, clock), pid)
     facts = ProcessFacts(
