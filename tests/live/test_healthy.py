@@ -27,7 +27,7 @@ def test_it_is_never_called_a_stall(ended: Ended) -> None:
 
 @every_start
 def test_nothing_is_found_wrong_with_it(ended: Ended) -> None:
-    assert ended.report.findings == ()
+    assert ended.report.findings == ended.report.weighed == ()
 
 
 @every_start

@@ -24,7 +24,7 @@ def report_of(
 ) -> Report:
     """The report of an attempt that ended, or paused, with `outcome`."""
     weighed = reported(bundle, outcome=outcome, root=watch.target.root)
-    looked = bool(bundle.looks)
+    looked, serving = bool(bundle.looks), outcome == Outcome.SERVING
     return msgspec.structs.replace(
         weighed,
         headline=headline_of(watch, outcome) or weighed.headline,
@@ -39,7 +39,8 @@ def report_of(
         first_error=watch.log.first_error,
         log_tail=tuple(watch.log.lines)[-TAIL_LINES:],
         bundle=bundle_path,
-        next_steps=weighed.next_steps if looked and outcome != Outcome.SERVING else (),
+        weighed=() if serving else weighed.weighed,
+        next_steps=weighed.next_steps if looked and not serving else (),
         strips=watch.strips.all,
     )
 

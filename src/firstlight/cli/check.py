@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from firstlight.cli.up import CommandAfterDashes
+from firstlight.cli.after_dashes import CommandAfterDashes
 
 EPILOG = """\b
 Examples:

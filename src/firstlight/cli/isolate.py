@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from firstlight.cli.after_dashes import CommandAfterDashes
 from firstlight.cli.bounds import SECONDS
-from firstlight.cli.up import CommandAfterDashes
 
 if TYPE_CHECKING:
     from firstlight.cli.isolate_screen import IsolateScreen

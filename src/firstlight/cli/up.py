@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from firstlight.cli.after_dashes import CommandAfterDashes
 from firstlight.cli.bounds import PORT, SECONDS
 
 ENGINES = ("vllm", "sglang", "embedded", "generic")
@@ -27,17 +28,6 @@ Exit codes:
 With --json the server is followed to the same end if nobody reads stdout any more: a reader that goes away must not
 take a server down. A script that wants only the verdict adds --once.
 """
-
-
-class CommandAfterDashes(click.Command):
-    """Everything after `--` belongs to the server and is passed on untouched."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            cut = args.index("--")
-            ctx.meta["server_command"] = tuple(args[cut + 1 :])
-            args = args[:cut]
-        return super().parse_args(ctx, args)
 
 
 @click.command(cls=CommandAfterDashes, epilog=EPILOG, short_help="Start a server and follow it to its first token.")

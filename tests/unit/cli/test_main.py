@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -51,6 +52,24 @@ def test_every_command_exists_and_explains_itself(cli: Cli, name: str) -> None:
     done = cli(name, "--help")
     assert done.returncode == 0, done.stderr
     assert name in done.stdout
+
+
+@pytest.mark.parametrize("name", ["up", "check", "isolate"])
+def test_an_option_of_the_server_is_told_its_place(cli: Cli, name: str) -> None:
+    done = cli(name, "--tp", "3")
+    assert done.returncode == 2
+    assert f"firstlight {name} -- firstlight serve MODEL --tp …" in done.stderr
+
+
+def test_ctrl_c_while_the_command_line_is_read_in_shows_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    argv = [sys.executable, "-m", "firstlight"]
+    done = subprocess.run(argv, capture_output=True, env=environment, timeout=60, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert not done.stderr
 
 
 def test_version(cli: Cli) -> None:
