@@ -10,32 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from firstlight.core.clean import clean_text
+from firstlight.core.secret_names import may_be_shown, secret_name
 
 HIDDEN = "***"
 KNOWN_CHARACTERS_MIN = 8
 
-_SECRET_NAME = re.compile(
-    r"""(?ix) (?<![a-z0-9]) (?:
-        (?: api | access | account | admin | auth | private | secret | signing ) [_-]? key
-      | (?: access | api | auth | bearer | hub | id | refresh | session ) [_-]? tokens?
-      | auth | authorization | bearer | cookies? | credentials? | jwt | keys? | passphrase | passwd | passwords? | pat
-      | (?: user )? pass $ | pwd | secrets? | sig | signature | token
-    ) (?![a-z0-9])"""
-)
-_HARMLESS_NAME = re.compile(
-    r"""(?ix)
-        (?: CUDA | CUDNN | FLASHINFER | FI | GLOO | GOMP | HF | HIP | HSA | KMP | MASTER | MKL | NCCL | NUMEXPR
-          | NVIDIA | NVSHMEM | OMP | OMPI | OPENBLAS | PYTORCH | RAY | ROCR | SAFETENSORS | SGL | SGLANG | SLURM
-          | TOKENIZERS | TORCH | TORCHELASTIC | TORCHINDUCTOR | TRANSFORMERS | TRITON | UCX | VLLM | XDG_CACHE ) _ \w+
-      | (?: ALL | FTP | HTTP | HTTPS | NO ) _PROXY
-      | CC | CXX | LANG | LD_LIBRARY_PATH | LD_PRELOAD | MALLOC_ARENA_MAX | MAX_JOBS | PATH | TMPDIR
-      | PYTHONFAULTHANDLER | PYTHONPATH | PYTHONUNBUFFERED
-      | RANK | LOCAL_RANK | NODE_RANK | WORLD_SIZE | LOCAL_WORLD_SIZE
-    """
-)
-_DOUBTFUL_NAME = re.compile(r"(?i)auth|bearer|cookie|cred|jwt|key|pass(?!es)|secret|token(?!izer)")
-_PLAIN_VALUE = re.compile(r"(?i)[\d.]{0,12}|true|false|yes|no|on|off")
-"""What a variable of a doubtful name may show all the same: VLLM_MAX_TOKENS=2048."""
 _NAMED = re.compile(
     r"""(?ix)
     (?P<name>
@@ -110,17 +89,10 @@ _PROGRAMS = {
 }
 _NOTHING = frozenset({"", "none", "null", "true", "false", "[]", "()", "''", '""', HIDDEN})
 _PROSE = frozenset({"and", "argument", "for", "if", "is", "must", "option", "or", "to", "was", "with"})
-_SHELLS_OWN = frozenset({"PWD", "OLDPWD"})
-"""Variables in which every shell keeps its working directory; as an option or a key, `pwd` is a password."""
 _COMMANDS = frozenset({"command", "cmdline"})
 _PLACE_NAME = re.compile(r"(?i)_(?:dir|file|path|sock|socket)$")
 _ENTRY_ENDS = re.compile(r"[\n,]")
 _ASSIGNMENT = re.compile(r"(?s)([A-Za-z_]\w*)=(.*)")
-
-
-def secret_name(name: str) -> bool:
-    """True if something of this name (an option, a variable) is to be kept secret."""
-    return _SECRET_NAME.search(name) is not None and name not in _SHELLS_OWN
 
 
 class Known:
@@ -301,10 +273,4 @@ def plain(value: object, key: str = "") -> object:
 
 def environ(env: Mapping[str, str]) -> dict[str, str]:
     """The environment for a report: values only of names known to be harmless and telling, of all others the name."""
-    return {name: text(value) if _is_harmless(name, value) else HIDDEN for name, value in env.items()}
-
-
-def _is_harmless(name: str, value: str) -> bool:
-    if not _HARMLESS_NAME.fullmatch(name) or secret_name(name):
-        return False
-    return not _DOUBTFUL_NAME.search(name) or _PLAIN_VALUE.fullmatch(value) is not None
+    return {name: text(value) if may_be_shown(name, value) else HIDDEN for name, value in env.items()}
