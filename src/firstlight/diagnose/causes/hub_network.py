@@ -5,26 +5,54 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
-from firstlight.diagnose import network, storage, where
+from firstlight.diagnose import network, storage, web, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, processes
+from firstlight.diagnose.sightings import both, processes, said
 
 _EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.WEIGHTS, Phase.MODEL_INIT})
 _HUB = (
     r"/(huggingface_hub|modelscope|hf_xet|hf_transfer|kagglehub|openmind_hub|tiktoken|openai_harmony|nltk|datasets"
-    r"|botocore|boto3|s3transfer|s3fs|gcsfs|fsspec|google/cloud/storage|runai_model_streamer|usage_lib|wandb|mlflow)/"
-    r"|transformers/utils/hub|/torch/hub\.py|/usage_lib\.py|(hf_hub_download|snapshot_download|cached_file) "
+    r"|botocore|boto3|s3transfer|s3fs|gcsfs|fsspec|google/cloud/storage|runai_model_streamer|usage_lib|wandb|mlflow"
+    r"|oss2|qcloud_cos|minio|azure/storage|aiobotocore|clearml|sentry_sdk|posthog)/"
+    r"|transformers/(utils/hub|dynamic_module_utils)|transformers_utils/(repo|s3|runai|gguf)_utils|/torch/hub\.py"
+    r"|/usage_lib\.py|(hf_hub_download|snapshot_download|cached_file) "
 )
+_RESOLVES = r"getaddrinfo"
+_IN_VAIN = (
+    r"(?=.*(https?://|HTTPS?ConnectionPool|huggingface\.co|hf\.co|modelscope|resolve/main))"
+    r"(?=.*(max retries|refused|unreachable|timed? ?out|timeout|reset by peer|name resolution|cannot connect"
+    r"|(Proxy|SSL|Connect|Connection)Error))"
+)
+"""What clients of the web say of a question that got no answer, with whom they asked."""
+
+
+def _asking(scene: Scene) -> set[int]:
+    """Whose main thread is in the hub's code."""
+    return {there.pid for there in where.at(scene, _HUB) if not isinstance(there, Gap) and there.main}
+
+
+def _questions(scene: Scene, *states: str) -> Iterator[network.Connection]:
+    """Connections to a web port of another machine; of whoever is in the hub's code also those to the proxy or the
+    mirror that it was told, and the one that it waits on."""
+    asking, told = _asking(scene), web.gateways(scene)
+    for one in network.connections(scene, *states):
+        away = not network.is_own(scene, one.socket.peer_host)
+        of_hub = web.end(one.socket) in told or (away and _awaited(one))
+        if web.is_web(scene, one.socket) or (one.pid in asking and of_hub):
+            yield one
+
+
+def _awaited(one: network.Connection) -> bool:
+    """Whether the main thread waits on this connection alone."""
+    main = next((thread for thread in one.look.threads if thread.tid == one.pid), None)
+    return main is not None and main.fds == (one.file.fd,)
 
 
 def _unanswered(scene: Scene) -> Iterator[network.Connection | Gap]:
-    """Connections to a web port of another machine that are not made, or over which nothing passed between the
-    looks."""
-    for one in network.connections(scene, "SYN_SENT", "ESTABLISHED"):
-        if one.socket.peer_port not in network.WEB_PORTS or network.is_own(scene, one.socket.peer_host):
-            continue
+    """Questions whose connection is not made, or over which nothing passed between the looks."""
+    for one in _questions(scene, "SYN_SENT", "ESTABLISHED"):
         if one.socket.state == "SYN_SENT":
             yield from (knock for knock in network.unanswered(scene) if knock.file == one.file)
             continue
@@ -41,52 +69,71 @@ def _waits_for_it(scene: Scene) -> Iterator[Sighting | Gap]:
     open."""
     if scene.bundle.phase not in _EARLY:
         return
-    in_hub = {there.pid for there in where.at(scene, _HUB) if not isinstance(there, Gap) and there.main}
+    in_hub = _asking(scene)
     for one in _unanswered(scene):
         if isinstance(one, Gap):
             yield one
-            continue
-        main = next((thread for thread in one.look.threads if thread.tid == one.pid), None)
-        alone = main is not None and main.fds == (one.file.fd,)
-        if (alone or one.pid in in_hub) and not any(storage.weight_files(one.look)):
+        elif (_awaited(one) or one.pid in in_hub) and not any(storage.weight_files(one.look)):
             yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
 
 
 def _alone_with_it(scene: Scene) -> Iterator[Sighting]:
     """A main thread waits for a web connection and for nothing else, early; what passes over it was not counted."""
-    for one in network.connections(scene, "ESTABLISHED"):
-        main = next((thread for thread in one.look.threads if thread.tid == one.pid), None)
-        web = one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
+    for one in _questions(scene, "ESTABLISHED"):
         early = scene.bundle.phase in _EARLY and not any(storage.weight_files(one.look))
-        uncounted = isinstance(one.socket.received_bytes, Gap)
-        if main and main.fds == (one.file.fd,) and web and early and uncounted:
+        if _awaited(one) and early and isinstance(one.socket.received_bytes, Gap):
             yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
 
 
 def _in_hub_code(scene: Scene) -> Iterator[Sighting | Gap]:
     """A main thread waits in the hub's code, with a web connection open or being made."""
+    yield from both(_web(scene), _stands_there(scene))
+
+
+def _stands_there(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Main threads in the hub's code."""
     stands = (there for there in where.at(scene, _HUB) if isinstance(there, Gap) or there.main)
-    quoted = (there if isinstance(there, Gap) else where.shown(scene, there) for there in stands)
-    yield from both(_web(scene), quoted)
+    yield from (there if isinstance(there, Gap) else where.shown(scene, there) for there in stands)
 
 
 def _web(scene: Scene) -> Iterator[Sighting]:
-    for one in network.connections(scene, "SYN_SENT", "ESTABLISHED"):
-        if one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host):
-            yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
+    for one in _questions(scene, "SYN_SENT", "ESTABLISHED"):
+        yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
+
+
+def _in_resolver(scene: Scene) -> Iterator[Sighting]:
+    """A main thread in the hub's code waits for the resolver, at both looks."""
+    for there in where.at(scene, _RESOLVES):
+        if not isinstance(there, Gap) and there.main and there.pid in _asking(scene):
+            old = where.before(scene, there.pid)
+            then = where.main_place(old) if old else None
+            if then and any(frame.function == "getaddrinfo" for frame in then.frames):
+                yield where.shown(scene, there)
+
+
+def _asks_in_vain(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A main thread is in the hub's code early, and the log says that a question to the web came to nothing."""
+    if scene.bundle.phase in _EARLY:
+        yield from both(said(scene, _IN_VAIN), _stands_there(scene))
 
 
 def _unmade(scene: Scene) -> Iterator[Sighting]:
     """A web connection is not made, before anything else, by a process of which no stack tells where it stands."""
     if scene.bundle.phase in {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG}:
         for one in network.unanswered(scene):
-            web = one.socket.peer_port in network.WEB_PORTS and not network.is_own(scene, one.socket.peer_host)
-            if web and where.main_place(one.look) is None and not any(storage.weight_files(one.look)):
+            if (
+                web.is_web(scene, one.socket)
+                and where.main_place(one.look) is None
+                and not any(storage.weight_files(one.look))
+            ):
                 yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
 
 
 def _loads(scene: Scene) -> Iterator[Sighting]:
-    """Weights are open and being read."""
+    """A download grows, or weights are open and being read."""
+    for folder, grew in where.grown(scene, "download"):
+        if grew > 0:
+            yield Sighting(shortened(f"{folder.path} grew between the looks"), what=folder.path)
     reading = {one.pid for one in scene.standings if one.moves}
     for one in processes(scene):
         file = next(storage.weight_files(one), None)
@@ -112,8 +159,10 @@ CAUSE = Cause(
         ),
         supports("Does a main thread wait for a web connection alone, before any weights are open?", _alone_with_it),
         supports("Does a main thread wait in the hub's code with a web connection?", _in_hub_code),
+        supports("Does a main thread in the hub's code wait for the resolver all the while?", _in_resolver),
+        supports("Is a main thread in the hub's code, and does the log say that it asks in vain?", _asks_in_vain),
         supports("Is a web connection not made, before any weights are open?", _unmade),
-        rules_out("Are weights being read?", _loads),
+        rules_out("Are weights being fetched or read?", _loads),
     ),
     advice=Advice(
         confirm=("ss -tnp | grep {pid}; curl -m 5 -I https://huggingface.co shows whether the hub can be reached.",),
