@@ -13,8 +13,9 @@ from firstlight.core.state import RunState
 from firstlight.core.vocabulary import Motion, Outcome, Phase
 from firstlight.errors import FirstlightError, UsageError
 from firstlight.supervise.processes.ports import owner_of_port
-from firstlight.supervise.runs.folders import RunFolder, pid_space
+from firstlight.supervise.runs.folders import RunFolder
 from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
+from firstlight.supervise.runs.pids import pid_space
 
 
 class PortTaken(UsageError):

@@ -25,8 +25,9 @@ from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
 from firstlight.diagnose import reported
 from firstlight.supervise.launch.server import StopResult
-from firstlight.supervise.runs.folders import RunFolder, pid_space
+from firstlight.supervise.runs.folders import RunFolder
 from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
+from firstlight.supervise.runs.pids import pid_space
 from firstlight.supervise.watch import Watch
 
 TICK_S = 0.25

@@ -25,8 +25,9 @@ from firstlight.supervise.processes.exits import ExitWatch
 from firstlight.supervise.processes.leftovers import ShmWatch
 from firstlight.supervise.processes.tree import ProcessTree
 from firstlight.supervise.questions.seek import Questions
-from firstlight.supervise.runs.folders import RunFolder, home, new_run
+from firstlight.supervise.runs.folders import RunFolder, new_run
 from firstlight.supervise.runs.journal import StateFile
+from firstlight.supervise.runs.places import home
 from firstlight.supervise.watch import Watch
 
 

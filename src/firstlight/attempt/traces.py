@@ -12,7 +12,7 @@ from firstlight.core.process import ProcessId
 from firstlight.evidence.lock_files import bare_lock_files, extension_folders
 from firstlight.supervise.background import Background
 from firstlight.supervise.processes.ports import PortOwner, owner_of_port
-from firstlight.supervise.runs.folders import alive_since
+from firstlight.supervise.runs.pids import alive_since
 
 LOCKS_S = 5.0
 GPUS_S = 5.0

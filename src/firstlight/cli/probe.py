@@ -88,14 +88,14 @@ def fresh(state: RunState, boottime: float) -> bool:
 
 def supervised(state: RunState) -> bool:
     """True if the firstlight that wrote the state still exists, among the processes that can be seen from here."""
-    from firstlight.supervise.runs.folders import alive_since
+    from firstlight.supervise.runs.pids import alive_since
 
     return not _elsewhere(state) and alive_since(state.supervisor, state.boottime)
 
 
 def _elsewhere(state: RunState) -> bool:
     """Whether pids of the state are not those of the processes that can be seen from here."""
-    from firstlight.supervise.runs.folders import pid_space
+    from firstlight.supervise.runs.pids import pid_space
 
     return state.pid_space not in {"", pid_space()}
 

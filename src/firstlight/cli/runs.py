@@ -81,7 +81,8 @@ class _Told(msgspec.Struct, frozen=True):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
 def command(limit: int, as_json: bool) -> int:
     """List runs, the newest first: how each stands or ended, and how long it took to its first token."""
-    from firstlight.supervise.runs.folders import home, list_runs
+    from firstlight.supervise.runs.folders import list_runs
+    from firstlight.supervise.runs.places import home
 
     runs = list_runs()[:limit]
     isolations = _isolations(limit)
@@ -151,7 +152,7 @@ def standing(run: "RunFolder", state: RunState, boottime: float) -> str:
 
 
 def _left_running(state: RunState) -> bool:
-    from firstlight.supervise.runs.folders import alive_since
+    from firstlight.supervise.runs.pids import alive_since
 
     return state.outcome != Outcome.EXITED and alive_since(state.server, state.boottime)
 

@@ -16,7 +16,8 @@ from firstlight.core.record import to_json
 from firstlight.core.state import STATE_STALE_S, RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome, Phase
 from firstlight.core.words import OUTCOME_WORDS
-from firstlight.supervise.runs.folders import RunFolder, new_run, pid_space
+from firstlight.supervise.runs.folders import RunFolder, new_run
+from firstlight.supervise.runs.pids import pid_space
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]
 NOW = 5000.0

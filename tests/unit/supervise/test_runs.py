@@ -13,7 +13,9 @@ from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Phase
 from firstlight.errors import RunNotFound
 from firstlight.supervise.runs import folders as runs
-from firstlight.supervise.runs.folders import find_run, home, list_runs, new_run, prune
+from firstlight.supervise.runs import places
+from firstlight.supervise.runs.folders import find_run, list_runs, new_run, prune
+from firstlight.supervise.runs.places import Place, home
 
 
 @pytest.fixture(autouse=True)
@@ -22,8 +24,8 @@ def _own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIRSTLIGHT_HOME", str(tmp_path / "home"))
     fallback = tmp_path / "tmp" / f"firstlight-{os.getuid()}" / "runs"
     fallback.parent.parent.mkdir()
-    places = lambda among: (runs._Place(home() / "runs", False), runs._Place(fallback, True))  # noqa: E731
-    monkeypatch.setattr(runs, "_places", places)
+    places_of_the_test = lambda among: (Place(home() / "runs", False), Place(fallback, True))  # noqa: E731
+    monkeypatch.setattr(runs, "places", places_of_the_test)
 
 
 def mode(path: Path) -> int:
@@ -105,7 +107,7 @@ class TestNewRun:
                 with open("/dev/full", "wb", buffering=0) as disk:  # noqa: PTH123
                     disk.write(data)
 
-        monkeypatch.setattr(runs, "write_file", full)
+        monkeypatch.setattr(places, "write_file", full)
         monkeypatch.setattr(Path, "unlink", lambda path: None)
         run = new_run(HandClock())
         assert "No space left" in run.gaps[0].detail

@@ -22,25 +22,21 @@ must survive a folder that goes bad in mid-run, so one that never was needs no o
 import os
 import re
 import shutil
-import stat
 import threading
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from firstlight import procfs
 from firstlight.clock import Clock
 from firstlight.core.gap import Gap
 from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason
 from firstlight.errors import RunNotFound
-from firstlight.supervise.runs.files import replace_file, write_file
+from firstlight.supervise.runs.files import replace_file
+from firstlight.supervise.runs.places import FRACTIONS, Place, home, is_private, make_within_deadline, places
 
 RUNS = "runs"
 RUNS_KEPT = 50
@@ -51,17 +47,10 @@ UNTOUCHED_S = 3600.0
 REMOVALS_MAX = 100
 """The most runs that one housekeeping removes."""
 
-FRACTIONS = 0x1000
-STEPS_ASIDE = 64
-TRIAL_BYTES = 64 * 1024
-TRIAL_DEADLINE_S = 5.0
 STATE_BYTES_MAX = 64 * 1024
 STATE_READS = 3
 """On a full disk the state is overwritten in place, and may once be seen half written."""
 
-
-_ENDED = frozenset("ZX")
-_TICK_S = 0.01
 _BUNDLE = re.compile(r"bundle-(\d+)\.json")
 _RUN_ID = re.compile(r"(\d{4}-\d{2}-\d{2}-\d{6})-([a-z0-9_]{1,32})-[0-9a-f]{3}")
 
@@ -123,24 +112,6 @@ class RunFolder:
             return Gap(what="state of the run", reason=GapReason.FAILED, detail=f"{self.state}: {error}")
 
 
-class _Place(NamedTuple):
-    """A folder that may hold runs. `shared` if anybody may make entries beside it, as in /tmp."""
-
-    runs: Path
-    shared: bool
-
-
-def home() -> Path:
-    """Where firstlight keeps runs and history when all is well. The folder need not exist."""
-    if chosen := os.environ.get("FIRSTLIGHT_HOME"):
-        return Path(chosen).absolute()
-    state_home = os.environ.get("XDG_STATE_HOME", "")
-    if state_home.startswith("/"):  # the XDG specification has relative paths ignored
-        return Path(state_home) / "firstlight"
-    # A user without a home folder, as in some containers, keeps the "~"; it cannot be made and the next place serves.
-    return Path(os.path.expanduser("~") or "/") / ".local/state/firstlight"  # noqa: PTH111 - never raises
-
-
 def new_run(clock: Clock, engine: str = "server", among: str = RUNS) -> RunFolder:
     """Make a folder for a run that begins now, in the first place that can really be written; never raises.
 
@@ -151,8 +122,8 @@ def new_run(clock: Clock, engine: str = "server", among: str = RUNS) -> RunFolde
     stem = f"{now:%Y-%m-%d-%H%M%S}-{kind}-"
     fraction = now.microsecond * FRACTIONS // 1_000_000
     gaps: list[Gap] = []
-    for place in _places(among):
-        made = _make_within_deadline(place, stem, fraction)
+    for place in places(among):
+        made = make_within_deadline(place, stem, fraction)
         if isinstance(made, Path):
             _prune_aside(place, clock)
             return RunFolder(made.name, made, tuple(gaps))
@@ -163,7 +134,7 @@ def new_run(clock: Clock, engine: str = "server", among: str = RUNS) -> RunFolde
 
 def list_runs(among: str = RUNS) -> tuple[RunFolder, ...]:
     """Every run that can be found, the newest first."""
-    found = {run.id: run for place in reversed(_places(among)) for run in _runs_in(place)}
+    found = {run.id: run for place in reversed(places(among)) for run in _runs_in(place)}
     return tuple(found[id_] for id_ in sorted(found, reverse=True))
 
 
@@ -190,30 +161,6 @@ def find_run(name: str) -> RunFolder:
     return matches[0]
 
 
-def alive_since(pid: int, boottime: float) -> bool:
-    """True if the process that had this pid at `boottime` (seconds, CLOCK_BOOTTIME) still exists and has not ended.
-
-    A pid is used again by others; they have begun later.
-    """
-    try:
-        seen = procfs.stat(pid)
-    except (OSError, ValueError):
-        return False
-    return seen.state not in _ENDED and seen.started / procfs.TICKS_PER_S <= boottime + _TICK_S
-
-
-@cache
-def pid_space() -> str:
-    """Where pids mean what they mean to this process: the boot of the machine and the pid namespace; a folder of runs
-    may be shared by containers and machines. Empty if it cannot be seen.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
 def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
     """Remove the oldest runs of a folder beyond 50 runs or 2 GB; gives their ids.
 
@@ -221,7 +168,7 @@ def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
     """
     total = 0
     removed: list[str] = []
-    newest_first = sorted(_runs_in(_Place(runs, shared=False)), key=lambda run: run.id, reverse=True)
+    newest_first = sorted(_runs_in(Place(runs, shared=False)), key=lambda run: run.id, reverse=True)
     for number, run in enumerate(newest_first, start=1):
         size, touched = _size_and_touch(run.path)
         total += size
@@ -235,71 +182,9 @@ def prune(runs: Path, clock: Clock) -> tuple[str, ...]:
     return tuple(removed)
 
 
-def _places(among: str) -> tuple[_Place, ...]:
-    """The folders that may hold runs, in order of preference. Runs of another home are none of this one's."""
-    temporary = Path(os.environ.get("TMPDIR") or "/tmp").absolute()
-    ours = f"firstlight-{os.getuid()}-{zlib.crc32(os.fsencode(home())):08x}"
-    shared = (temporary / ours, Path("/tmp") / ours, Path("/dev/shm") / ours)
-    fallbacks = (_Place(place / among, shared=True) for place in dict.fromkeys(shared))
-    return (_Place(home() / among, shared=False), *fallbacks)
-
-
-def _make_within_deadline(place: _Place, stem: str, fraction: int) -> Path | str:
-    """The new folder, or why there is none. A dead network file system blocks whoever touches it for ever."""
-    answer: list[Path | str] = []
-    name = f"firstlight: a place for the run in {place.runs}"
-    thread = threading.Thread(target=lambda: answer.append(_make(place, stem, fraction)), name=name, daemon=True)
-    thread.start()
-    thread.join(TRIAL_DEADLINE_S)
-    return answer[0] if answer else f"the file system did not answer within {TRIAL_DEADLINE_S:g} s"
-
-
-def _make(place: _Place, stem: str, fraction: int) -> Path | str:
-    """Make the folder and prove that it can be written, or tell why not."""
+def _runs_in(place: Place) -> Iterator[RunFolder]:
     try:
-        place.runs.parent.mkdir(mode=0o700, parents=not place.shared, exist_ok=True)
-        if place.shared and not _is_private(place.runs.parent):
-            return f"{place.runs.parent} is a link, or somebody else could write into it"
-        place.runs.mkdir(mode=0o700, exist_ok=True)
-        path = _make_unused(place.runs, stem, fraction)
-    except OSError as error:
-        return error.strerror or str(error)
-    try:
-        _try_to_write(path)
-    except OSError as error:
-        shutil.rmtree(path, ignore_errors=True)
-        return error.strerror or str(error)
-    return path
-
-
-def _make_unused(runs: Path, stem: str, fraction: int) -> Path:
-    """Make a folder that nobody else has; a run that began in the same instant is stepped aside for."""
-    for step in range(STEPS_ASIDE):
-        path = runs / f"{stem}{(fraction + step) % FRACTIONS:03x}"
-        try:
-            path.mkdir(mode=0o700)
-        except FileExistsError:
-            continue
-        return path
-    raise FileExistsError(f"{STEPS_ASIDE} runs began in the same instant in {runs}")
-
-
-def _try_to_write(folder: Path) -> None:
-    """A full disk often takes an empty file, and tells of its state only at the first real write or at fsync."""
-    trial = folder / ".trial"
-    write_file(trial, bytes(TRIAL_BYTES), os.O_CREAT, sync=True)
-    trial.unlink()
-
-
-def _is_private(folder: Path) -> bool:
-    """True if nobody else can have put it there or can write into it."""
-    seen = folder.lstat()
-    return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid() and not seen.st_mode & 0o022
-
-
-def _runs_in(place: _Place) -> Iterator[RunFolder]:
-    try:
-        if place.shared and not _is_private(place.runs.parent):
+        if place.shared and not is_private(place.runs.parent):
             return
         with os.scandir(place.runs) as entries:
             for entry in entries:
@@ -309,7 +194,7 @@ def _runs_in(place: _Place) -> Iterator[RunFolder]:
         return
 
 
-def _prune_aside(place: _Place, clock: Clock) -> None:
+def _prune_aside(place: Place, clock: Clock) -> None:
     """Housekeeping must never hold up a start."""
     threading.Thread(target=prune, args=(place.runs, clock), name="firstlight: old runs", daemon=True).start()
 
