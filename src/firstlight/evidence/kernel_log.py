@@ -33,6 +33,7 @@ _TELLING = re.compile(
     | \bceph\b.*(hung|timed?\ ?out|session)
     | blocked\ for\ more\ than | hung_task | (soft|hard)\ lockup | \brcu\b.*stall
     | \bAER: | \bDMAR: | \bAMD-Vi:.*(fault|event) | IO_PAGE_FAULT | \bmlx5_core\b.*(error|timeout|down)
+    | fork\ rejected\ by\ pids | nf_conntrack:.*table\ full | possible\ SYN\ flooding
     | segfault\ at | general\ protection\ fault | \bHardware\ Error\b | \bmce:
     """
 )

@@ -8,7 +8,7 @@ from firstlight.diagnose.causes.ulimit import NO_THREADS, everyone
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, said
+from firstlight.diagnose.sightings import both, kernel_said, said
 
 NEARLY = 0.95
 FEW = 1024
@@ -43,6 +43,11 @@ def _full(scene: Scene) -> Iterator[Sighting | Gap]:
             yield Sighting(shortened(quote), what=_limit(group))
 
 
+def _rejected(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel's log tells that the controller of processes refused a fork."""
+    yield from kernel_said(scene, r"fork rejected by pids controller")
+
+
 def _told_and_counted(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both((*_refused(scene), *_full(scene)), said(scene, NO_THREADS))
 
@@ -71,6 +76,7 @@ CAUSE = Cause(
     title="the control group allows too few processes and threads ({what})",
     clues=(
         decides("Were threads refused, and does the control group's count say so?", _told_and_counted),
+        supports("Does the kernel's log tell that a control group refused a fork?", _rejected),
         supports("Has the control group refused forks, or is it nearly full?", _either),
         rules_out("Is there no such limit?", _unlimited),
         foresees("Does the control group allow few processes and threads?", _foreseen),

@@ -14,7 +14,11 @@ from firstlight.diagnose.sightings import both, gpus, processes, said, variables
 GPUS_MAX = 64
 _PORT = re.compile(r"port (\d{1,5})")
 _IN_USE = r"address already in use|EADDRINUSE|Errno 98\b"
-_NO_MEMORY = r"out of memory|Free memory on device|No available memory for the cache|memory capacity is unbalanced"
+_NO_MEMORY = (
+    r"out of memory|Free memory on device|No available memory for the cache|memory capacity is unbalanced"
+    r"|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|^(?!.*\b(host|cpu|shared|shm|disk|locked)\b).*(not enough|insufficient) (gpu |device )?memory"
+)
 
 
 def _leftovers(scene: Scene) -> Iterator[Leftover | Gap]:

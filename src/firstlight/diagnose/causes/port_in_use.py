@@ -10,9 +10,16 @@ from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import lines
 
-_TAKES_ANOTHER = re.compile(r"trying port|(another|next|different) port|instead", re.IGNORECASE)
+_TAKES_ANOTHER = re.compile(
+    r"\b(try|us|tak|pick|choos|select|switch|mov|fall)ing\b.{0,40}\b(port|one|instead)\b|\bwill (use|try|take)\b"
+    r"|\b(used|took|picked|chose|switched|moved)\b.{0,40}\b(instead|another|next)\b",
+    re.IGNORECASE,
+)
+"""It has taken another port by itself; one that asks its user for another one has not."""
 _IN_USE = re.compile(
-    r"address (is )?already in use|EADDRINUSE|errno:? 98\b|os error 98\b|AddrInUse|port\b.* is not available"
+    r"address (is )?(already )?in use|EADDRINUSE|errno:? 98\b|os error 98\b|AddrInUse|port\b.* is not available"
+    r"|\bport\b.{0,20}\b(is|was) (already |currently )?(in use|occupied|taken)"
+    r"|\bport\b.{0,20}\b(is|was) (already|currently) (used|bound|allocated)"
     r"|(could not|couldn't|can't|cannot|failed to|unable to) bind\b"
     r"(?!.*(assign|permi|denied|numa|interface|core)).*(\bport\b.{0,3}\d|socket|:\d{2,5}\b)",
     re.IGNORECASE,

@@ -28,9 +28,14 @@ _GIVES_UP = (
     r"|timed out waiting for .*(to start|runner|server|worker|engine)"
     r"|(health ?check|worker).*(is pending|timed? ?out)|did not (start|become ready|become healthy) (with)?in"
     r"|still loading,? .*elapsed|startup.?timeout"
+    r"|\b(start-?up|launch|load(ing)?|readiness|liveness)\b.{0,40}\b(timed out|deadline exceeded|took too long)"
+    r"|marking it unhealthy|unhealthy.{0,40}(restart|kill|terminat)"
+    r"|CANCELLED AT .* DUE TO (TIME LIMIT|PREEMPTION)|timeout: sending signal"
 )
 _REFUSED_CHECK = re.compile(r"(GET|HEAD) /(healthz?|live\w*|ready\w*|startup|ping|v1/models)\b\S* HTTP\S* [45]\d\d\b")
 _OOM = r"out of memory|oom-kill|Killed process"
+_OOM_DAEMON = r"running low on memory|\b(early|systemd-)?oomd?\b.{0,40}(sending SIG|killed)|memory monitor.{0,40}kill"
+"""Whoever ends processes before the kernel has to: Ray's monitor, earlyoom, systemd-oomd."""
 
 
 def _ended_from_outside(scene: Scene) -> Exit | None:
@@ -137,6 +142,7 @@ def _refused_probe(scene: Scene) -> Iterator[Sighting | Gap]:
 def _oom(scene: Scene) -> Iterator[Sighting]:
     """Memory ran out."""
     yield from (one for one in kernel_said(scene, _OOM) if isinstance(one, Sighting))
+    yield from said(scene, _OOM_DAEMON)
     for gone in scene.ended:
         if gone.oom:
             yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))

@@ -12,8 +12,10 @@ _ASKS_AGAIN = (
     r"waiting for creating a placement group|number of required GPUs exceeds the total"
     r"|cannot provide a placement group"
     r"|waiting for .*(resources|nodes|workers) to (become|be) available|Insufficient (nvidia\.com/gpu|resources)"
+    r"|\d+/\d+ nodes are available: |FailedScheduling|\bunschedulable\b|taken more than \S+ to be scheduled"
+    r"|wait\w* for .{0,20}\b(ray|cluster) (workers|nodes)\b"
     r"|PlacementGroupSchedulingError|cannot be scheduled right now|no available node types can fulfill"
-    r"|queued and waiting for resources|step creation temporarily disabled|no available slot found|no suitable worker"
+    r"|queued and waiting for resources|step creation \w+ disabled|no available slot found|no suitable worker"
     r"|not enough (free |available )?(gpus|resources|nodes|workers)\b"
 )
 _WAITS = (

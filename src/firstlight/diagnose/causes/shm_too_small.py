@@ -16,10 +16,13 @@ DOCKER_DEFAULT_BYTES = 64 * 1024 * 1024
 FULL_SHARE = 0.99
 NEARLY_FULL_SHARE = 0.85
 AMPLE_BYTES = 1024 * 1024 * 1024
+BUS_STATUS = 128 + Signals.SIGBUS
 _REFUSED = (
     r"posix_fallocate.*(no space|failed)|(error|failed).{0,20}(creating|allocating) (a )?shared memory"
     r"|(shared memory|shm\b|/dev/shm|psm_\w+).*(no space left|too small|insufficient|cannot allocate|bus error)"
     r"|(no space left|bus error|insufficient).*(shared memory|shm\b|/dev/shm)"
+    r"|unable to (write to|resize) (file|shared memory object) <?/?torch_"
+    r"|^(?!.*(permi|denied|no such|exist)).*(fail\w*|unable|cannot|not enough \w+).{0,80}/dev/shm"
 )
 _EXCHANGES = (
     r"(_?create_\w*buffer|SharedMemory|__init__|ShmRing\w*|acquire_write|broadcast_object) .*(shm|shared_memory)"
@@ -63,9 +66,9 @@ def _bus_error(scene: Scene) -> Iterator[Sighting | Gap]:
     died = (
         Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
         for gone in scene.ended
-        if gone.signal == Signals.SIGBUS
+        if gone.signal == Signals.SIGBUS or gone.code == BUS_STATUS
     )
-    yield from both(died, _short(scene))
+    yield from both((*died, *said(scene, r"\bbus error\b|\bSIGBUS\b")), _short(scene))
 
 
 def _ample(scene: Scene) -> Iterator[Sighting]:

@@ -1,13 +1,15 @@
 """A limit of the process (ulimit) refuses what the server needs: open files, locked memory, threads."""
 
 from collections.abc import Iterator
+from signal import Signals
 
 from firstlight.core.facts import UNLIMITED, Limit
 from firstlight.core.gap import Gap
 from firstlight.core.look import ProcessLook
-from firstlight.core.words import size
+from firstlight.core.words import exit_words, size
 from firstlight.diagnose import where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
@@ -17,17 +19,25 @@ FEW_FILES_SURELY = 4_096
 ENDLESS_FILES = 1 << 28
 """Programs that close every possible descriptor before they start another take minutes over so many."""
 NEARLY = 0.8
-_NO_FILES = r"^(?!.*(inotify|in system|ENFILE)).*(too many open files|EMFILE|(Errno|os error) 24\b)"
-"""Not the limits of the machine, nor those of inotify, which say nearly the same."""
+_NO_FILES = (
+    r"^(?!.*(inotify|in system|ENFILE))"
+    r".*(too many open files|EMFILE|(Errno|os error) 24\b|received 0 items of ancdata)"
+)
+"""Not the limits of the machine, nor those of inotify, which say nearly the same. A descriptor that is sent and finds
+no place is dropped without an error: whoever should receive it gets none."""
 _NO_LOCKED = (
     r"ibv_(reg_mr|create)\w*.*(cannot allocate memory|failed with error 12\b)|mlock\w*.*(failed|cannot allocate)"
     r"|(reg_mr|register\w* memory).*cannot allocate|RLIMIT_MEMLOCK|memlock.{0,40}(too (low|small)|limit)"
+    r"|max(imum)? locked memory|fi_mr_reg.*(cannot allocate|\b12\b)"
 )
 NO_THREADS = (
     r"pthread_create failed|can't start new thread|thread creation failed|fork.*resource temporarily unavailable"
-    r"|(Errno|os error) 11\b.*temporarily|failed to (spawn|create) (a )?(new )?thread"
+    r"|(Errno|os error) 11\b.*temporarily|failed to (spawn|create|start) (a )?(new )?(os |native |worker )?thread"
+    r"|(can't|cannot) spawn (a )?(new |worker )?thread|\bOMP: (system )?error.*#(11|34)\b"
     r"|what\(\): +resource temporarily unavail|unable to create (new )?(native )?thread"
 )
+_NO_MEMORY = r"cannot allocate memory|bad_alloc|MemoryError|\bENOMEM\b|(Errno|os error) 12\b|cuInit.*out of memory"
+_SIGNALS = {int(Signals.SIGXCPU): "cpu", int(Signals.SIGXFSZ): "fsize"}
 _CLOSES = r"(_close_open_fds|closerange|_fork_exec|fork_exec|close_range|_execute_child) "
 
 
@@ -46,7 +56,7 @@ def _limits(scene: Scene, name: str) -> Iterator[tuple[ProcessLook, Limit] | Gap
 
 def _quoted(scene: Scene, one: ProcessLook, limit: Limit) -> Sighting:
     pid = one.process.id.pid
-    soft = size(limit.soft) if limit.name == "memlock" else str(limit.soft)
+    soft = size(limit.soft) if limit.name in {"memlock", "as"} else str(limit.soft)
     return Sighting(shortened(f"/proc/{pid}/limits: {limit.name} of {scene.name(pid)} is {soft}"), (pid,), limit.name)
 
 
@@ -106,6 +116,27 @@ def _closing_all(scene: Scene) -> Iterator[Sighting | Gap]:
                 yield where.shown(scene, there)
 
 
+def _ended_by_limit(scene: Scene) -> Iterator[Sighting]:
+    """A process was ended by the signal that the kernel sends for a limit of time or of file sizes, and for nothing
+    else."""
+    for gone in scene.ended:
+        limit = _SIGNALS.get(gone.signal or 0)
+        if limit:
+            yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,), limit)
+
+
+def _address_space(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log says that memory was refused, and a process may not map as much as it likes."""
+    bounded = (
+        row if isinstance(row, Gap) else _quoted(scene, *row) for row in _limits(scene, "as") if _is_finite(row)
+    )
+    yield from both(bounded, said(scene, _NO_MEMORY))
+
+
+def _is_finite(row: tuple[ProcessLook, Limit] | Gap) -> bool:
+    return isinstance(row, Gap) or row[1].soft != UNLIMITED
+
+
 def _told(scene: Scene) -> Iterator[Sighting]:
     """The log says that locking memory was refused; whether the limit is to blame could not be seen."""
     rows = list(_limits(scene, "memlock"))
@@ -140,6 +171,8 @@ CAUSE = Cause(
         decides("Did files run out where few are allowed?", _files_refused),
         decides("Was locking memory refused where little may be locked?", _locking_refused),
         decides("Were threads refused where the user's limit is reached?", _threads_refused),
+        decides("Did a limit's own signal end a process?", _ended_by_limit),
+        supports("Was memory refused where little may be mapped?", _address_space),
         decides("Does somebody close a billion descriptors one by one?", _closing_all),
         supports("Does the log say that memory could not be registered or locked?", _told),
         foresees("Are few open files allowed?", _foreseen_files),

@@ -6,7 +6,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Resolved
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import network, where
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
@@ -23,7 +23,17 @@ _REFUSED = (
     "cannot be retrieved",
     "nodename nor servname",
     "unknown host",
+    "no such host",
+    "failed to lookup address",
+    "dns resolution failed",
+    "name does not resolve",
+    "failed to resolve",
+    "cannot resolve",
+    "could not be resolved",
+    "eai_again",
+    "enotfound",
 )
+"""What resolvers say, whichever library asks them."""
 
 
 def _unknown(scene: Scene) -> list[Resolved]:
@@ -62,6 +72,18 @@ def _complaints(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else ())
 
 
+def _never_looked_up(scene: Scene) -> Iterator[Sighting]:
+    """The log says that a name where the ranks are to meet does not resolve; it was not looked up since."""
+    known = {one.name.lower() for one in scene.bundle.host.resolved}
+    told = (*network.meetings(scene), *network.services(scene))
+    names = {one.host for one in told if not network.family(one.host)} - known
+    for line in lines(scene.bundle):
+        words = line.message.lower()
+        name = next((name for name in sorted(names) if name in words), "")
+        if name and any(refusal in words for refusal in _REFUSED):
+            yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else (), name)
+
+
 def _foreseen_meeting(scene: Scene) -> Iterator[Sighting]:
     """The name where the ranks are to meet does not resolve."""
     meeting = {one.host.lower() for one in network.meetings(scene)}
@@ -74,6 +96,7 @@ CAUSE = Cause(
     title="the name {what} does not resolve on this machine",
     clues=(
         decides("Does a name that it was told not resolve, while somebody waits for the resolver?", _asked),
+        supports("Does the log say so of a name where ranks are to meet?", _never_looked_up),
         decides("Does the log complain about a name that indeed does not resolve?", _refused),
         foresees("Does the name where the ranks are to meet not resolve?", _foreseen_meeting, surely=True),
         foresees("Does a name that it is told not resolve?", _names),
