@@ -1,7 +1,6 @@
 """docs/bundle.md has every field of every record that a bundle may hold, in the section that speaks of it."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args, get_type_hints
 
@@ -54,17 +53,18 @@ SECTIONS = {
 """Where the page speaks of each record."""
 
 
-def records(of: object) -> Iterator[type[Record]]:
-    """Every record that a value of this type may hold, itself first."""
-    if isinstance(of, type) and issubclass(of, Record):
-        yield of
+def records(of: object, known: set[type[Record]]) -> set[type[Record]]:
+    """`known`, and every record that a value of this type may hold, itself included."""
+    if isinstance(of, type) and issubclass(of, Record) and of not in known:
+        known.add(of)
         for hint in get_type_hints(of).values():
-            yield from records(hint)
+            records(hint, known)
     for part in get_args(of):
-        yield from records(part)
+        records(part, known)
+    return known
 
 
-RECORDS = sorted(set(records(Bundle)), key=lambda one: one.__name__)
+RECORDS = sorted(records(Bundle, set()), key=lambda one: one.__name__)
 
 
 def section(title: str) -> str:

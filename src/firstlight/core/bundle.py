@@ -44,8 +44,9 @@ class Bundle(Record, kw_only=True):
     followed. `ranks` is how many workers this node should have, 0 if that is not known; `port` the one that it should
     listen on, 0 if the command does not tell; `node` of `nodes` says which
     machine this is. `motion` is what the progress signals said when the bundle was made. `hosts` names the machines
-    of a bundle that was merged from several, in the order of their pids. `refused` says why the command cannot be
-    run, where that was tried before a start; empty if it can.
+    of a bundle that was merged from several, in the order of their pids, and `machines` holds what was seen on each
+    by itself, with the same pids; `host` then tells only what can be said of all. `refused` says why the command
+    cannot be run, where that was tried before a start; empty if it can.
     """
 
     format: str = BUNDLE_FORMAT
@@ -73,6 +74,7 @@ class Bundle(Record, kw_only=True):
     node: int = 0
     nodes: int = 1
     hosts: tuple[str, ...] = ()
+    machines: tuple["Bundle", ...] = ()
     motion: Motion = Motion.STALLED
     started: float = 0.0
     refused: str = ""

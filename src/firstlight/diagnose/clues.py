@@ -109,7 +109,8 @@ class Cause(NamedTuple):
     not enough. `traps` say what it is mistaken for, and what would tell. `each` gives a finding to every process for
     which something was seen, rather than one to all. `evident` if what its process is seen to do says it already, so
     that a headline need not. `explains` names causes that need not be told where this one is
-    established.
+    established. A server on several machines is judged machine by machine, each with its own facts; `together` if
+    ranks of several decide, or whoever waits for them.
     """
 
     id: str
@@ -121,3 +122,4 @@ class Cause(NamedTuple):
     each: bool = False
     evident: bool = False
     explains: frozenset[str] = frozenset()
+    together: bool = False

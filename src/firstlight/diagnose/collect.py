@@ -50,7 +50,11 @@ def what_to_collect(scene: Scene) -> tuple[str, ...]:
 
 
 def lacks_gpus(scene: Scene) -> bool:
-    """Whether the machine was looked at and has no GPU: no driver tells of one, and no device of one is there."""
+    """Whether every machine was looked at and has no GPU: no driver tells of one, and no device of one is there."""
+    return all(map(_lacks_gpus, scene.machines))
+
+
+def _lacks_gpus(scene: Scene) -> bool:
     known, host = gpus(scene), scene.bundle.host
     if not (known == () or (isinstance(known, Gap) and known.reason is GapReason.NOT_INSTALLED)):
         return False

@@ -5,6 +5,7 @@ included. A file read onwards is movement, however few the bytes: a loop that po
 """
 
 import re
+from collections.abc import Sequence
 from enum import StrEnum
 
 from firstlight.core.gap import Gap
@@ -100,6 +101,19 @@ def compare(first: Look, second: Look) -> Difference:
         processes=tuple(_compared(before[identity], after[identity], seconds) for identity in both),
         appeared=tuple(identity for identity in after if identity not in before),
         gone=tuple(identity for identity in before if identity not in after),
+    )
+
+
+def together(differences: Sequence[Difference | None]) -> Difference | None:
+    """What changed on several machines; None if one of them was looked at but once."""
+    known = [one for one in differences if one]
+    if len(known) < len(differences):
+        return None
+    return Difference(
+        seconds=max(one.seconds for one in known),
+        processes=tuple(each for one in known for each in one.processes),
+        appeared=tuple(each for one in known for each in one.appeared),
+        gone=tuple(each for one in known for each in one.gone),
     )
 
 

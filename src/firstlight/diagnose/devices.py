@@ -51,14 +51,15 @@ def runners(scene: Scene) -> tuple[Standing, ...]:
 
 
 def complete(scene: Scene) -> bool:
-    """Whether nobody who runs the model has ended or is stopped: else the others only wait for that one."""
-    return not scene.deaths and not any(one.stopped for one in runners(scene))
+    """Whether nobody who runs the model, on any machine, has ended or is stopped: else the others only wait for that
+    one."""
+    return not scene.whole.deaths and not any(one.stopped for one in runners(scene.whole))
 
 
 def still(scene: Scene) -> bool:
-    """Whether nobody who runs the model moves, and no compiler works for them."""
-    compilers = (one for one in scene.standings if one.look.process.role is Role.COMPILER)
-    return not any(one.moves for one in (*runners(scene), *compilers))
+    """Whether nobody who runs the model, on any machine, moves, and no compiler works for them."""
+    compilers = (one for one in scene.whole.standings if one.look.process.role is Role.COMPILER)
+    return not any(one.moves for one in (*runners(scene.whole), *compilers))
 
 
 @lru_cache(maxsize=64)
@@ -80,10 +81,10 @@ def quoted(scene: Scene, those: Iterable[Standing], pattern: str = "") -> Iterat
 
 
 def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
-    """Everybody who runs the model, two or more, stands there, and none has ended."""
-    those = in_place(scene, pattern)
-    if len(those) > 1 and len(those) == len(runners(scene)) and complete(scene):
-        yield from quoted(scene, those, pattern)
+    """Everybody who runs the model, two or more on all machines, stands there, and none has ended."""
+    those = in_place(scene.whole, pattern)
+    if len(those) > 1 and len(those) == len(runners(scene.whole)) and complete(scene):
+        yield from quoted(scene, in_place(scene, pattern), pattern)
     yield from unseen_places(scene)
 
 

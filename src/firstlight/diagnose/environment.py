@@ -8,13 +8,33 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Host
 from firstlight.core.redact import HIDDEN
 from firstlight.core.words import counted, size
+from firstlight.diagnose.names import listed
 
 VARIABLES_MAX = 40
+HOSTS_MAX = 4
 
 
 def environment(bundle: Bundle) -> tuple[tuple[str, str], ...]:
-    """Name and value of what is known; what is not known is left out, since the gaps tell of it."""
-    return (*_machine(bundle.host), *_gpus(bundle), *_libraries(bundle), *_variables(bundle))
+    """Name and value of what is known; what is not known is left out, since the gaps tell of it. Of several machines
+    each value says on which it is, unless it is so on all."""
+    if not bundle.machines:
+        return (*_machine(bundle.host), *_gpus(bundle), *_libraries(bundle), *_variables(bundle))
+    found: dict[tuple[str, str], list[str]] = {}
+    for one in bundle.machines:
+        for row in dict.fromkeys(environment(one)):
+            found.setdefault(row, []).append(one.host.name)
+    order = list(dict.fromkeys(name for name, _ in found))
+    rows = sorted(found.items(), key=lambda row: order.index(row[0][0]))
+    return tuple((name, _on(value, hosts, len(bundle.machines))) for (name, value), hosts in rows)
+
+
+def _on(value: str, hosts: list[str], machines: int) -> str:
+    return value if len(hosts) == machines else f"{value} (on {_listed(hosts)})"
+
+
+def _listed(hosts: list[str]) -> str:
+    more = len(hosts) - HOSTS_MAX
+    return listed([*hosts[:HOSTS_MAX], *([f"{more} more"] if more > 0 else [])])
 
 
 def _machine(host: Host) -> Iterator[tuple[str, str]]:

@@ -34,11 +34,7 @@ def wait_graph(scene: Scene, blamed: Collection[str] = (), notes: Mapping[int, s
     sinks = _sinks(found, circles)
     places = _places(scene, found)
     kept = _kept(scene, places, found, [*blamed, *(id_ for one in circles for id_ in one), *sinks])
-    said = (
-        notes
-        if notes is not None
-        else {one.pid: doing(one, scene.names, scene.bare_locks) for one in scene.standings}
-    )
+    said = notes if notes is not None else what_each_does(scene)
     edges = [link for link in found if link.source.id in kept and link.target.id in kept][:EDGES_MAX]
     return WaitGraph(
         nodes=tuple(_node(scene, places[id_], said, blamed=id_ in blamed) for id_ in kept),
@@ -51,6 +47,12 @@ def wait_graph(scene: Scene, blamed: Collection[str] = (), notes: Mapping[int, s
         cycles=tuple(one for one in circles if set(one) <= set(kept)),
         sinks=tuple(one for one in sinks if one in kept),
     )
+
+
+def what_each_does(scene: Scene) -> dict[int, str]:
+    """A clause for each process, by pid."""
+    there = ((place, one) for place in scene.machines for one in place.standings)
+    return {one.pid: doing(one, place.names, place.bare_locks) for place, one in there}
 
 
 def circles_of_locks(scene: Scene) -> tuple[tuple[Link, ...], ...]:

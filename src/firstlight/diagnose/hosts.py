@@ -23,7 +23,7 @@ _SAID = " on "
 def translator(bundle: Bundle) -> Callable[[str], str]:
     """What puts the pids in a sentence back; only numbers that are pids of the bundle are touched. One of the first
     machine was not moved and may be any number: it must be called a pid."""
-    known = pids_of(bundle) - {0}
+    known = pids_of(msgspec.structs.replace(bundle, machines=())) - {0}
 
     def number(found: re.Match[str]) -> str:
         pid, word = int(found["number"]), found["word"] or ""

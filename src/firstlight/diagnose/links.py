@@ -21,6 +21,7 @@ from firstlight.diagnose.meetings import meetings
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing, last_look
 from firstlight.diagnose.waits import Kind
+from firstlight.diagnose.whose import machine
 
 ENDS_MAX = 32
 """Other ends that one wait is drawn to."""
@@ -31,6 +32,7 @@ _INNERMOST = 8
 _NAME_MAX = 240
 _JOIN = re.compile(r"(^|\.)(join|_wait_for_tstate_lock)$")
 _WAITS_ON_ENDS = {Kind.READ, Kind.WRITE, Kind.POLL, Kind.OPEN, Kind.CONNECT}
+_OF_A_MACHINE = {"lock", "file", "device"}
 _SHARED = {"pipe", "socket", "fifo"}
 
 
@@ -62,7 +64,20 @@ class Link(NamedTuple):
 @lru_cache(maxsize=1)
 def links(scene: Scene) -> tuple[Link, ...]:
     """Every edge of a scene, each once."""
-    return tuple(dict.fromkeys(link for find in _ALL for link in find(scene)))
+    own = (_whose(link, place) for place in scene.machines for find in _ON_ONE_MACHINE for link in find(place))
+    return tuple(dict.fromkeys((*own, *_meetings(scene))))
+
+
+def _whose(link: Link, place: Scene) -> Link:
+    """A link with the machine's name at what each machine has for itself: a lock, a file, a device."""
+    name = machine(place)
+    return link._replace(source=_named(link.source, name), target=_named(link.target, name)) if name else link
+
+
+def _named(end: End, name: str) -> End:
+    if end.kind not in _OF_A_MACHINE:
+        return end
+    return End(printable(f"{name}:{end.id}", _NAME_MAX), end.kind, f"{end.label} on {name}")
 
 
 def process(pid: int) -> End:
@@ -254,7 +269,7 @@ def _debuggers(scene: Scene) -> Iterator[Link]:
             yield Link(process(one.pid), process(one.look.tracer), "stopped", "is held by its debugger")
 
 
-_ALL = (
+_ON_ONE_MACHINE = (
     _mutexes,
     _interpreter_locks,
     _file_locks,
@@ -263,7 +278,6 @@ _ALL = (
     _children,
     _joins,
     _semaphores,
-    _meetings,
     _devices,
     _debuggers,
 )

@@ -4,18 +4,18 @@ In the merged bundle pids are moved up by machine, as `core.hosts` says, and `Bu
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from firstlight.core.bundle import Bundle, LogTail
+from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import GpuProcess
+from firstlight.core.host import Host
 from firstlight.core.hosts import PIDS_A_NODE
-from firstlight.core.log import LogLine, PhaseSpan
+from firstlight.core.log import LogLine
 from firstlight.core.look import (
     Frame,
     Futex,
@@ -29,9 +29,10 @@ from firstlight.core.look import (
     Semaphore,
     ThreadLook,
 )
-from firstlight.core.process import Exit, Process, ProcessId
+from firstlight.core.process import Process, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import GapReason, Motion, Phase
+from firstlight.diagnose.labels import global_ranks, own_labels
 from firstlight.diagnose.one_host import as_one, of_one_machine
 from firstlight.errors import BundleError
 
@@ -65,14 +66,18 @@ _R = TypeVar("_R", bound=Record)
 
 
 def merge(bundles: Iterable[Bundle]) -> Bundle:
-    """One bundle of several, by machine and rank. The facts of the machine itself are those of the first.
+    """One bundle of several, by machine and rank. What was seen on each machine is kept in `machines`.
 
     Raises:
-        BundleError: there is none, or they are of different servers.
+        BundleError: there is none, they are of different servers, or one is merged already.
     """
     given = list(bundles)
     if not given:
         raise BundleError("there is no bundle to merge")
+    if len(given) > 1 and any(one.machines for one in given):
+        raise BundleError(
+            "a bundle of several machines cannot be merged again", "Give the bundles that it is made of."
+        )
     nodes: dict[tuple[str, int], list[Bundle]] = {}
     for one in sorted(given, key=lambda one: (one.node, one.at)):
         nodes.setdefault((one.host.name, one.node), []).append(one)
@@ -108,7 +113,9 @@ def _several(bundles: list[Bundle]) -> Bundle:
         raise BundleError(f"bundles of {len(bundles)} machines cannot be merged; the most is {NODES_MAX}")
     hosts = tuple(one.host.name for one in bundles)
     moved = [moved_by(one, node * PIDS_A_NODE) for node, one in enumerate(bundles)]
-    moved = _own_labels(_global_ranks(moved), hosts)
+    moved = own_labels(global_ranks(moved), hosts)
+    nodes = max(len(moved), moved[0].nodes)
+    moved = [msgspec.structs.replace(one, hosts=hosts, nodes=nodes) for one in moved]
     first = moved[0]
     count = 2 if all(len(one.looks) > 1 for one in moved) else max(min(1, len(one.looks)) for one in moved)
     seen = [(host, one) for host, one in zip(hosts, moved, strict=True) if one.looks]
@@ -124,20 +131,27 @@ def _several(bundles: list[Bundle]) -> Bundle:
         timeline=tuple(sorted(_all(moved, lambda one: one.timeline), key=lambda span: span.began)),
         exits=_all(moved, lambda one: one.exits),
         logs=_all(moved, lambda one: one.logs),
-        gaps=(*_all(moved, lambda one: one.gaps), _other_machines(hosts)),
+        gaps=_all(moved, lambda one: one.gaps),
         watchers=_all(moved, lambda one: one.watchers),
         question=next((one.question for one in moved if one.question), ""),
         ranks=sum(one.ranks for one in moved),
-        nodes=max(len(moved), first.nodes),
-        hosts=hosts,
+        host=_all_hosts([one.host for one in moved]),
+        machines=tuple(moved),
     )
 
 
-def _other_machines(hosts: Sequence[str]) -> Gap:
-    return Gap(
-        what=f"facts of the machines {', '.join(hosts[1:])[:200]}",
-        reason=GapReason.NOT_SUPPORTED,
-        detail="several bundles are judged with the machine of the first; judge each by itself as well",
+def _all_hosts(hosts: Sequence[Host]) -> Host:
+    """What can be said of several machines as one: nothing that decides."""
+    own = Gap(what="facts of a machine", reason=GapReason.NOT_SUPPORTED, detail="each of several has its own")
+    return Host(
+        name=", ".join(one.name for one in hosts),
+        kernel=", ".join(dict.fromkeys(one.kernel for one in hosts)),
+        may_ptrace=", ".join(dict.fromkeys(one.may_ptrace for one in hosts)),
+        cpus=sum(one.cpus for one in hosts),
+        memory_bytes=sum(one.memory_bytes for one in hosts),
+        shm_bytes=own,
+        shm_used_bytes=own,
+        cpu_arch=hosts[0].cpu_arch if len({one.cpu_arch for one in hosts}) == 1 else "",
     )
 
 
@@ -224,63 +238,3 @@ def _child(found: re.Match[str], step: int) -> str:
     """The child that wait4 or waitid names in its arguments; other values mean any child, or a group."""
     pid = int(found["pid"], 16)
     return f"{found['call']}{pid + step if 0 < pid < 1 << 31 else pid:#x}"
-
-
-def _global_ranks(bundles: list[Bundle]) -> list[Bundle]:
-    """Ranks that each machine counts from 0 become ranks of the whole."""
-    own = [_ranks(one) for one in bundles]
-    if all(a.isdisjoint(b) for at, a in enumerate(own) for b in own[:at]):
-        return bundles
-    width = max([one.ranks for one in bundles] + [max(ranks, default=-1) + 1 for ranks in own])
-    return [_named(one, lambda label: label, width * node) for node, one in enumerate(bundles)]
-
-
-def _ranks(bundle: Bundle) -> set[int]:
-    looks = (one.process.rank for look in bundle.looks for one in look.processes)
-    return {rank for rank in (*looks, *(gone.rank for gone in bundle.exits)) if rank >= 0}
-
-
-def _own_labels(bundles: list[Bundle], hosts: Sequence[str]) -> list[Bundle]:
-    """Labels that several machines use say whose they are: a line of the log belongs to one of them."""
-    used = Counter(label for one in bundles for label in _labels(one))
-    return [
-        _named(one, lambda label, host=host: f"{label} on {host}" if used[label] > 1 else label, 0)  # type: ignore[misc]
-        for one, host in zip(bundles, hosts, strict=True)
-    ]
-
-
-def _labels(bundle: Bundle) -> set[str]:
-    looks = (one.process.label for look in bundle.looks for one in look.processes)
-    return {*looks, *(tail.source for tail in bundle.logs), *(gone.label for gone in bundle.exits)} - {""}
-
-
-def _named(bundle: Bundle, name: Callable[[str], str], by: int) -> Bundle:
-    """The bundle with labels and sources put through `name`, and ranks moved up by `by`."""
-    replace = msgspec.structs.replace
-
-    def line(one: LogLine) -> LogLine:
-        return replace(one, source=name(one.source), rank=one.rank + by if one.rank >= 0 else one.rank)
-
-    def tail(one: LogTail) -> LogTail:
-        error = line(one.first_error) if one.first_error else None
-        lines, warnings = tuple(map(line, one.lines)), tuple(map(line, one.warnings))
-        return replace(one, source=name(one.source), lines=lines, first_error=error, warnings=warnings)
-
-    def someone(one: Any) -> Any:
-        return replace(one, label=name(one.label), rank=one.rank + by if one.rank >= 0 else one.rank)
-
-    def span(one: PhaseSpan) -> PhaseSpan:
-        return replace(one, source=name(one.source), rank=one.rank + by if one.rank >= 0 else one.rank)
-
-    def look(one: Look) -> Look:
-        seen = tuple(replace(each, process=someone(each.process)) for each in one.processes)
-        return replace(one, processes=seen)
-
-    exits: tuple[Exit, ...] = tuple(map(someone, bundle.exits))
-    return replace(
-        bundle,
-        looks=tuple(map(look, bundle.looks)),
-        exits=exits,
-        logs=tuple(map(tail, bundle.logs)),
-        timeline=tuple(map(span, bundle.timeline)),
-    )

@@ -23,7 +23,8 @@ def others(scene: Scene, findings: Iterable[Finding]) -> dict[int, tuple[Reporte
     ends = [end for link in links(scene) for end in (link.source, link.target)]
     pids = {pid for finding in findings for pid in finding.pids} | {end.pid for end in ends}
     tids = {end.tid for end in ends}
-    return {one.pid: _of(one, scene, tids) for one in scene.standings if one.pid in pids and not one.stopped}
+    there = ((place, one) for place in scene.machines for one in place.standings)
+    return {one.pid: _of(one, place, tids) for place, one in there if one.pid in pids and not one.stopped}
 
 
 def _of(one: Standing, scene: Scene, linked: Collection[int]) -> tuple[ReportedThread, ...]:

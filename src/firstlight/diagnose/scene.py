@@ -1,7 +1,9 @@
 """Everything that clues look at, worked out once from a bundle. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import msgspec
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
@@ -9,7 +11,7 @@ from firstlight.core.look import Listener, Lock, Look, ProcessLook
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Motion, Phase, Role
 from firstlight.diagnose.bounded import bounded
-from firstlight.diagnose.compare import Difference
+from firstlight.diagnose.compare import Difference, together
 from firstlight.diagnose.losses import Lost, has_like, losses
 from firstlight.diagnose.names import Names
 from firstlight.diagnose.ranks import Group, groups, workers
@@ -21,7 +23,8 @@ class Scene:
     """A bundle, and where everybody in it stands; equal only to itself, so that what is made of it can be kept.
 
     `deaths` are the ends that matter, the cause of the others first; `missed` is false where they only speak for it.
-    `alive` leaves out whoever was seen to end. `changes` tells what moved between two looks.
+    `alive` leaves out whoever was seen to end. `changes` tells what moved between two looks. `parts` are the machines
+    of a merged bundle, each by itself; `over` is the scene that such a part belongs to.
     """
 
     bundle: Bundle
@@ -36,6 +39,18 @@ class Scene:
     missed: bool
     alive: tuple[Process, ...]
     root: ProcessId | None
+    parts: tuple["Scene", ...] = ()
+    over: "Scene | None" = None
+
+    @cached_property
+    def machines(self) -> tuple["Scene", ...]:
+        """What there is on each machine, with the facts of that machine; itself where there is but one."""
+        return tuple(replace(one, over=self, names=self.names) for one in self.parts) or (self,)
+
+    @property
+    def whole(self) -> "Scene":
+        """All machines together."""
+        return self.over or self
 
     def standing(self, pid: int) -> Standing | None:
         return self._by_pid.get(pid)
@@ -72,6 +87,8 @@ class Scene:
 
         Helpers are left out: a resource tracker waits for everybody, all its life.
         """
+        if self.over:
+            return self.over.waiters_for(pids)
         reached = set(pids)
         patient = [one for one in self.standings if one.look.process.role is not Role.HELPER]
         ranks = {one.pid for one in workers(self.standings)}
@@ -89,13 +106,14 @@ class Scene:
 def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
     """Read a bundle once. `root` is the server's first process; without it, it is guessed where a look shows who is
     there."""
+    parts = tuple(scene_of(msgspec.structs.replace(one, machines=())) for one in bundle.machines)
     bundle = bounded(bundle)
     look = last_look(bundle)
-    changes = difference(bundle)
-    stands = standings(bundle, changes)
+    changes = together([one.changes for one in parts]) if parts else difference(bundle)
+    stands = tuple(one for part in parts for one in part.standings) or standings(bundle, changes)
     ended = ends(bundle, stands)
     alive = _alive(stands, ended)
-    first = root or _oldest(bundle, ended)
+    first = root or (parts[0].root if parts else _oldest(bundle, ended))
     lost = _lost(bundle, ended, alive, first)
     locks = look.locks if look and isinstance(look.locks, tuple) else ()
     listeners = look.listeners if look and isinstance(look.listeners, tuple) else ()
@@ -114,6 +132,7 @@ def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
         missed=lost.missed,
         alive=alive,
         root=first,
+        parts=parts,
     )
 
 

@@ -12,9 +12,9 @@ from firstlight.core.process import Process, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.report import Finding, ReportedProcess, ReportedThread
 from firstlight.core.vocabulary import Certainty, Phase, Role
-from firstlight.diagnose import clauses, ranks
+from firstlight.diagnose import ranks
 from firstlight.diagnose.causes import all_causes
-from firstlight.diagnose.graph import to_blame, wait_graph, waited_on, waiters
+from firstlight.diagnose.graph import to_blame, wait_graph, waited_on, waiters, what_each_does
 from firstlight.diagnose.headline import headline
 from firstlight.diagnose.hosts import spoken_finding, spoken_graph, translator
 from firstlight.diagnose.logwords import first_error, last_words
@@ -63,7 +63,7 @@ def state(bundle: Bundle, *, root: ProcessId | None = None, stalled: bool = True
 def _stated(scene: Scene, *, stalled: bool) -> Statement:
     bundle = scene.bundle
     verdicts = weigh(scene, all_causes())
-    doing = {one.pid: clauses.doing(one, scene.names, scene.bare_locks) for one in scene.standings}
+    doing = what_each_does(scene)
     suspects = _suspects(scene, verdicts.findings)
     suspect = scene.standing(suspects[0]) if suspects else None
     gaps = _gaps(bundle)

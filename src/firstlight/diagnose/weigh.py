@@ -11,10 +11,12 @@ from firstlight.core.vocabulary import Certainty, GapReason
 from firstlight.core.words import gap_words, printable
 from firstlight.diagnose.clues import Advice, Cause, Clue, Nature, Sighting
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.whose import located, placed
 
 QUOTES_MAX = 8
 TOLD = (Certainty.ESTABLISHED, Certainty.SUPPORTED, Certainty.OPEN)
 """What is worth a finding of its own, the surest first."""
+_LEAVES_OPEN = (Certainty.EXCLUDED, Certainty.NOT_SEEN, Certainty.NOT_EXAMINED)
 
 
 class Answer(NamedTuple):
@@ -26,10 +28,12 @@ class Answer(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """One cause with the answers of its clues, for one site of it."""
+    """One cause with the answers of its clues, for one site of it, and where it was asked: in the whole, or on one
+    machine; several that say the same are one."""
 
     cause: Cause
     answers: tuple[Answer, ...]
+    scenes: tuple[Scene, ...]
 
     @property
     def seen(self) -> tuple[Sighting, ...]:
@@ -56,6 +60,15 @@ class Weighed(NamedTuple):
             return Certainty.ESTABLISHED
         return Certainty.SUPPORTED if seen_for else Certainty.NOT_SEEN
 
+    @property
+    def fill(self) -> "_Filler":
+        return _Filler(self.scenes[0], self.seen)
+
+    @property
+    def title(self) -> str:
+        title = self.cause.title
+        return self.fill(title if isinstance(title, str) else title(self.scenes[0], self.seen))
+
 
 class Verdicts(NamedTuple):
     """`findings` are what is worth telling, the surest and most telling first; `others` has the word for every other
@@ -75,16 +88,16 @@ class Verdicts(NamedTuple):
 
 def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Verdicts:
     """Put the clues of all `causes` to a scene: those for a start under way, or `before` it those that foresee."""
-    weighed = [one for cause in causes for one in _sites(cause, scene, before=before)]
+    weighed = [one for cause in causes for one in _weighed(cause, scene, before=before)]
     sure = [one for one in weighed if one.certainty is Certainty.ESTABLISHED]
     explained = {id_ for one in sure for id_ in one.cause.explains}
     told = [one for one in weighed if one.certainty in TOLD]
     kept = [one for one in told if one in sure or one.cause.id not in explained]
     kept.sort(key=_order)
-    findings = tuple(_finding(one, scene, needs_advice=_needs_advice(one, sure)) for one in kept)
+    findings = tuple(_finding(one, needs_advice=_needs_advice(one, sure)) for one in kept)
     at = next((at for at, one in enumerate(kept) if _explains(one)), None)
     found = {finding.id for finding in findings}
-    others = {one.cause.id: str(one.certainty) for one in weighed if one.cause.id not in found}
+    others = {one.cause.id: str(one.certainty) for one in sorted(weighed, key=_openness) if one.cause.id not in found}
     others |= {one.cause.id: "explained by another" for one in told if one not in kept and one.cause.id not in found}
     accused = tuple(tuple(dict.fromkeys(sighting.pids[0] for sighting in one.seen if sighting.pids)) for one in kept)
     return Verdicts(
@@ -125,8 +138,31 @@ def _needs_advice(one: Weighed, sure: list[Weighed]) -> bool:
     return not settled & {pid for sighting in one.seen for pid in sighting.pids}
 
 
+def _openness(one: Weighed) -> int:
+    """Of what several machines say of a cause, that which leaves most open."""
+    return _LEAVES_OPEN.index(one.certainty) if one.certainty in _LEAVES_OPEN else -1
+
+
 def _order(one: Weighed) -> tuple[int, Nature, int]:
     return TOLD.index(one.certainty), one.cause.nature, -len(one.seen)
+
+
+def _weighed(cause: Cause, scene: Scene, *, before: bool) -> list[Weighed]:
+    """The cause in the whole, or on each machine; machines that come to the same finding are named in one."""
+    asked = (scene,) if cause.together else scene.machines
+    alike: dict[object, Weighed] = {}
+    for at, one in enumerate(site for where in asked for site in _sites(cause, where, before=before)):
+        key = (one.certainty, one.title) if len(asked) > 1 and not cause.each and one.certainty in TOLD else at
+        alike[key] = _as_one(alike[key], one) if key in alike else one
+    return list(alike.values())
+
+
+def _as_one(one: Weighed, other: Weighed) -> Weighed:
+    answers = (
+        Answer(mine.clue, (*mine.seen, *its.seen), (*mine.gaps, *its.gaps))
+        for mine, its in zip(one.answers, other.answers, strict=True)
+    )
+    return Weighed(one.cause, tuple(answers), (*one.scenes, *other.scenes))
 
 
 def _sites(cause: Cause, scene: Scene, *, before: bool) -> list[Weighed]:
@@ -136,8 +172,8 @@ def _sites(cause: Cause, scene: Scene, *, before: bool) -> list[Weighed]:
         return []
     firsts = dict.fromkeys(sighting.pids[:1] for one in answers if not one.clue.against for sighting in one.seen)
     if not cause.each or len(firsts) < 2:
-        return [Weighed(cause, answers)]
-    return [Weighed(cause, tuple(_only(one, first) for one in answers)) for first in firsts]
+        return [Weighed(cause, answers, (scene,))]
+    return [Weighed(cause, tuple(_only(one, first) for one in answers), (scene,)) for first in firsts]
 
 
 def _only(one: Answer, first: tuple[int, ...]) -> Answer:
@@ -155,19 +191,18 @@ def _told(clue: Clue, scene: Scene) -> list[Sighting | Gap]:
 
 def _answer(clue: Clue, scene: Scene) -> Answer:
     told = _told(clue, scene)
-    seen = tuple(dict.fromkeys(one for one in told if isinstance(one, Sighting)))
+    seen = tuple(dict.fromkeys(placed(one, scene) for one in told if isinstance(one, Sighting)))
     return Answer(clue, seen, () if seen else tuple(dict.fromkeys(one for one in told if isinstance(one, Gap))))
 
 
-def _finding(one: Weighed, scene: Scene, *, needs_advice: bool) -> Finding:
-    cause, seen = one.cause, one.seen
-    fill = _Filler(scene, seen)
+def _finding(one: Weighed, *, needs_advice: bool) -> Finding:
+    cause, seen, scene, fill = one.cause, one.seen, one.scenes[0], one.fill
     against = [sighting.quote for answer in one.answers if answer.clue.against for sighting in answer.seen]
     given = cause.advice if isinstance(cause.advice, Advice) else cause.advice(scene, seen)
     advice = _by_kind(given) if needs_advice else ()
     return Finding(
         id=cause.id,
-        title=fill(cause.title if isinstance(cause.title, str) else cause.title(scene, seen)),
+        title=located(one.title, one.scenes),
         verdict=str(one.certainty),
         pids=tuple(dict.fromkeys(pid for sighting in seen for pid in sighting.pids)),
         evidence=tuple(dict.fromkeys(sighting.quote for sighting in seen))[:QUOTES_MAX],

@@ -58,6 +58,7 @@ def _awaited(scene: Scene) -> Iterator[Sighting | Gap]:
 CAUSE = Cause(
     id="autotune",
     nature=Nature.DIVERGED,
+    together=True,
     title="{who} tunes kernels while other ranks do not",
     clues=(
         decides(

@@ -22,7 +22,7 @@ def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
         if not one.spins:
             continue
         inner = " ".join(f"{frame.function} {frame.code}" for frame in one.stack[:3]).replace("_", " ")
-        if scene.deaths or meets_others(one) or _WAITING_WORDS.search(inner):
+        if scene.whole.deaths or meets_others(one) or _WAITING_WORDS.search(inner):
             used = f" {one.change.why}" if one.change else ""
             yield Sighting(quotes.shortened(f"process {one.pid}{used}"), (one.pid,))
             yield Sighting(quotes.stack(one), (one.pid,))

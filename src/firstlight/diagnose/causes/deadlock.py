@@ -136,6 +136,7 @@ def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
 CAUSE = Cause(
     id="deadlock",
     nature=Nature.HELD,
+    together=True,
     title=_title,
     clues=(
         decides("Do locks name threads that wait for each other in a circle, unmoved?", _of_locks),

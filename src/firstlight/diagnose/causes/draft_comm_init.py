@@ -52,6 +52,7 @@ def _without(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="draft_comm_init",
     nature=Nature.DIVERGED,
+    together=True,
     title="{who} meets other ranks within the drafter, and they are elsewhere",
     clues=(
         supports("Do some ranks meet in the drafter while others are elsewhere?", _split),

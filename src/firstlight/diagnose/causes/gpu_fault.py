@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
+from firstlight.core.hosts import PIDS_A_NODE
 from firstlight.core.look import ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
@@ -62,7 +63,7 @@ def _told(scene: Scene, numbers: frozenset[int]) -> Iterator[Sighting | Gap]:
 
 def _is_ours(scene: Scene, told: str) -> bool:
     """Whether the line names a process of this server, or a GPU that one of its processes is on."""
-    pids = {str(pid) for pid in _pids(scene)}
+    pids = {str(pid % PIDS_A_NODE) for pid in _pids(scene)}
     named = re.search(r"\bpid=(\d+)", told)
     if named and named[1] in pids:
         return True

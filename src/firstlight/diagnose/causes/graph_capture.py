@@ -45,6 +45,7 @@ def _eager(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="graph_capture",
     nature=Nature.DEVICE,
+    together=True,
     title="capturing CUDA graphs does not end",
     clues=(
         supports("Do only some ranks exchange the addresses of captured graphs?", _registers),

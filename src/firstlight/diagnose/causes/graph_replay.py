@@ -33,6 +33,7 @@ def _eager(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="graph_replay",
     nature=Nature.DEVICE,
+    together=True,
     title="replaying a CUDA graph does not end",
     clues=(
         supports("Is everybody who runs the model in cuGraphLaunch?", _blocks),

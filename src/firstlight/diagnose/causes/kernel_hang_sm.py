@@ -80,6 +80,7 @@ def _apart(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="kernel_hang_sm",
     nature=Nature.DEVICE,
+    together=True,
     title="a GPU kernel does not end; {who} waits for it",
     clues=(
         supports("Are GPUs busy without working, with every rank in the same call of a library of kernels?", _wedged),

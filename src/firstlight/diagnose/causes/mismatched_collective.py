@@ -178,6 +178,7 @@ def _all_receive(scene: Scene) -> Iterator[Sighting | Gap]:
 CAUSE = Cause(
     id="mismatched_collective",
     nature=Nature.DIVERGED,
+    together=True,
     title="ranks wait for each other in different collectives",
     clues=(
         decides("Is the same call of a group another operation, or of other sizes, on different ranks?", _differ),

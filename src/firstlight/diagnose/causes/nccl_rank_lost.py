@@ -56,6 +56,7 @@ def _told(one: Communicator, ranks: tuple[int, ...], how: str) -> Sighting:
 CAUSE = Cause(
     id="nccl_rank_lost",
     nature=Nature.NETWORK,
+    together=True,
     title="NCCL cannot reach {what}, for which the others wait",
     clues=(
         supports("Does NCCL's service count ranks as dead, at both looks?", _dead),

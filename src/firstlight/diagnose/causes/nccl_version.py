@@ -89,8 +89,9 @@ def _different(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _builds(scene: Scene) -> Iterator[Sighting | Gap]:
+    """All that are mapped on any machine: NCCL speaks to its like."""
     by_build: dict[tuple[str, str], list[tuple[int, str]]] = defaultdict(list)
-    for found in libraries(scene, "nccl"):
+    for found in libraries(scene.whole, "nccl"):
         if isinstance(found, Gap):
             yield found
         else:
@@ -104,7 +105,7 @@ def _builds(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _mended(scene: Scene) -> Iterator[Sighting]:
     """Every NCCL that is mapped is newer than the faults known here, and there is but one build."""
-    found = [one for one in libraries(scene, "nccl") if not isinstance(one, Gap)]
+    found = [one for one in libraries(scene.whole, "nccl") if not isinstance(one, Gap)]
     numbers = {(library.version, library.build) for _, library in found}
     if len(numbers) == 1 and all(version(library.version) >= APPEND_FIXED for _, library in found):
         yield Sighting(f"every rank maps NCCL {found[0][1].version}, which has none of the faults known here")

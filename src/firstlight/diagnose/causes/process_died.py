@@ -61,6 +61,7 @@ def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
 CAUSE = Cause(
     id="process_died",
     nature=Nature.DEATH,
+    together=True,
     title=_title,
     clues=(
         decides("Did a process end without which the server cannot be?", _missed),

@@ -16,6 +16,7 @@ def _failed(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="program_failed",
     nature=Nature.SYMPTOM,
+    together=True,
     title=deaths.title,
     clues=(supports("Did a program fail that the server ran?", _failed),),
     advice=deaths.advice,

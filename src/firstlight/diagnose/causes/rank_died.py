@@ -49,6 +49,7 @@ def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
 CAUSE = Cause(
     id="rank_died",
     nature=Nature.DEATH,
+    together=True,
     title=_title,
     clues=(
         decides("Did a rank end, before anybody else that is missed?", _missed),

@@ -41,6 +41,7 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
 CAUSE = Cause(
     id="rank_elsewhere",
     nature=Nature.SYMPTOM,
+    together=True,
     title=_title,
     clues=(supports("Do most ranks wait where they meet while others are elsewhere?", _elsewhere),),
     advice=Advice(
