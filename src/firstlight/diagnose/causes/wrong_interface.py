@@ -1,5 +1,6 @@
 """Ranks use a network interface over which they cannot reach each other: a VPN, a bridge, one that is not there."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -14,7 +15,19 @@ from firstlight.diagnose.sightings import both, lines, said, variables
 
 _UNFIT = frozenset({"tunnel", "bridge", "virtual"})
 _EXACT = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-_BY_PREFIX = ("NCCL_SOCKET_IFNAME",)
+_BY_PREFIX = ("NCCL_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
+_OF_OTHERS = ("MSCCLPP_SOCKET_IFNAME", "FI_TCP_IFACE", "OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
+"""Of libraries that may be there and not be asked."""
+_NETWORK = re.compile(r"[\d.]+/\d+")
+"""What MPI also takes for an interface."""
+_TOOK = re.compile(r"\busing (?:\[\d+\])?(?=[\w.@-]+:)", re.IGNORECASE)
+_TAKEN = re.compile(r"(?:\[\d+\])?(?P<name>[\w.@-]+):[0-9a-fA-F.:%\w]+<\d+>")
+"""NCCL's list of the interfaces that it uses, "[0]eth0:10.0.0.2<0>"."""
+_UNASSIGNED = r"((cannot|can't) assign requested address|\bEADDRNOTAVAIL\b|errno:? 99\b)"
+_NOT_OURS = rf"{_UNASSIGNED}.*\b(addr=|bind|listen)|\b(bind|listen)\w*\b.*{_UNASSIGNED}"
+"""To listen, that is: whoever connects is told the same when no port is left to connect from."""
+_ADDRESS = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+NO_ADDRESS_HERE = "no interface of this machine has the address"
 _MPI = r"MPI_Init|ompi_mpi_init"
 _COMPLAINS = (
     "timed out",
@@ -34,7 +47,7 @@ _NO_MESH = r"connectFullMesh|timed out|refused|failed to connect"
 _JOINS = rf"{MEETS}|new_group|ncclCommInitRank|all_reduce|connectFullMesh|monitored_barrier"
 
 
-def _missing(scene: Scene) -> Iterator[Sighting | Gap]:
+def _missing(scene: Scene, exact: tuple[str, ...] = _EXACT) -> Iterator[Sighting | Gap]:
     """A variable names interfaces, and none of them is there and up."""
     seen = scene.bundle.host.interfaces
     if isinstance(seen, Gap):
@@ -42,8 +55,8 @@ def _missing(scene: Scene) -> Iterator[Sighting | Gap]:
         return
     up = [one.name for one in seen if one.up]
     for name, value in variables(scene).items():
-        wanted = [word.strip() for word in value.split(",") if word.strip()]
-        if name in _EXACT and wanted and not set(wanted) & set(up):
+        wanted = [word.strip() for word in value.split(",") if word.strip() and not _NETWORK.fullmatch(word.strip())]
+        if name in exact and wanted and not set(wanted) & set(up):
             yield Sighting(shortened(f"environment: {name}={value}, and only {', '.join(up)} are up"), what=value)
         if name in _BY_PREFIX and wanted and not any(_matches(value, one) for one in up):
             yield Sighting(shortened(f"environment: {name}={value}, and only {', '.join(up)} are up"), what=value)
@@ -58,12 +71,73 @@ def _matches(value: str, interface: str) -> bool:
     return fits is not value.startswith("^")
 
 
+def _named(scene: Scene) -> Iterator[tuple[str, str, list[Interface]]]:
+    """Variables that name interfaces, and those of them that are up and have an address."""
+    up = [one for one in network.interfaces(scene) if one.up and one.addresses]
+    for name, value in variables(scene).items():
+        words = [word.strip() for word in value.split(",")]
+        if name in {*_EXACT, *_OF_OTHERS}:
+            yield name, value, [one for one in up if one.name in words]
+        elif name in _BY_PREFIX and value:
+            yield name, value, [one for one in up if _matches(value, one.name)]
+
+
+def _told_to_use_unfit(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several nodes join, and a variable leaves them loopback, a tunnel or a bridge alone."""
+    unfit = {one.name for one in _nowhere(scene)}
+    named = (
+        Sighting(shortened(f"environment: {name}={value}, which means {_kinds(chosen)} alone"), what=value)
+        for name, value, chosen in _named(scene)
+        if chosen and unfit >= {one.name for one in chosen}
+    )
+    yield from both(named if network.node_count(scene) > 1 else (), _joining(scene))
+
+
+def _kinds(chosen: list[Interface]) -> str:
+    return ", ".join(f"{one.name} ({one.kind})" for one in chosen[:4])
+
+
+def _took_unfit(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several nodes join, and a library says that it uses nothing but loopback, a tunnel or a bridge."""
+    unfit = {one.name for one in _nowhere(scene)}
+    took = []
+    for line in lines(scene.bundle) if network.node_count(scene) > 1 else ():
+        names = {found["name"] for found in _TAKEN.finditer(line.message)} if _TOOK.search(line.message) else set()
+        if names and names <= unfit:
+            took.append(Sighting(shortened(f"log: {line.message}"), what=sorted(names)[0]))
+    yield from both(took, _joining(scene))
+
+
+def _nowhere(scene: Scene) -> Iterator[Interface]:
+    """Interfaces that lead to no other machine."""
+    yield from (one for one in network.interfaces(scene) if one.kind == "loopback" or _is_unfit(scene, one))
+
+
+def _is_unfit(scene: Scene, one: Interface) -> bool:
+    """In a container the way out itself is virtual: only beside a real one does such an interface lead nowhere."""
+    real = any(other.kind in {"ethernet", "infiniband"} and other.addresses for other in network.interfaces(scene))
+    return one.kind in _UNFIT and (real or one.kind != "virtual")
+
+
+def _not_ours(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel refused a process to listen at an address, and no interface of this machine has it."""
+    seen = scene.bundle.host.interfaces
+    if isinstance(seen, Gap):
+        yield seen
+        return
+    for told in said(scene, _NOT_OURS):
+        address = next(iter(_ADDRESS.findall(told.quote)), "")
+        if address and seen and not network.is_own(scene, address):
+            yield told._replace(what=address)
+            yield Sighting(f"{NO_ADDRESS_HERE}: {address}", what=address)
+
+
 def _missing_while_joining(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_missing(scene), _joining(scene))
 
 
 def _missing_and_told(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_missing(scene), said(scene, _NOT_FOUND))
+    yield from both(_missing(scene, (*_EXACT, *_OF_OTHERS)), said(scene, _NOT_FOUND))
 
 
 def _own_name_is_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -116,7 +190,7 @@ def _unfit(scene: Scene) -> dict[str, Interface]:
     return {
         network.normal(address.partition("/")[0]): one
         for one in network.interfaces(scene)
-        if one.kind in _UNFIT
+        if _is_unfit(scene, one)
         for address in one.addresses
     }
 
@@ -151,20 +225,29 @@ def _uses(scene: Scene) -> Iterator[Sighting | Gap]:
 def _mpi(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process stands in MPI's start, interfaces are up that lead nowhere, and MPI was not told which to take."""
     told = any(name.startswith(("OMPI_MCA_btl_tcp_if", "OMPI_MCA_oob_tcp_if")) for name in variables(scene))
-    up = [] if told else [one for one in network.interfaces(scene) if one.up and one.kind in _UNFIT]
+    up = [] if told else [one for one in network.interfaces(scene) if one.up and _is_unfit(scene, one)]
     quoted = [Sighting(shortened(f"interface {one.name} is up: a {one.kind}"), what=one.name) for one in up]
     yield from both(quoted, where.stands(scene, _MPI, native=True))
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    if any(one.quote.startswith(NO_ADDRESS_HERE) for one in seen):
+        return "a process was told to listen at {what}, which is no address of this machine"
+    return "ranks use a network interface ({what}) over which they do not reach each other"
 
 
 CAUSE = Cause(
     id="wrong_interface",
     nature=Nature.NETWORK,
-    title="ranks use a network interface ({what}) over which they do not reach each other",
+    title=_title,
     clues=(
         decides("Does a variable name an interface that is not up, while ranks join?", _missing_while_joining),
         decides("Does a variable name an interface that is not up, and does the log say so?", _missing_and_told),
         decides("Does the log complain about an address of a tunnel or bridge where ranks meet?", _complained),
         decides("Did a rank of several nodes take loopback for want of another address?", _fell_back),
+        decides("Was it refused to listen at an address that is none of this machine's?", _not_ours),
+        supports("Does a variable leave ranks of several nodes loopback, a tunnel or a bridge?", _told_to_use_unfit),
+        supports("Does a library say that it uses loopback, a tunnel or a bridge alone?", _took_unfit),
         supports("Did a rank of several nodes take loopback, and did a group fail?", _others_fell_back),
         supports("Does a rank of several nodes knock at loopback?", _joins_on_loopback),
         supports("Does a process that joins use an address of a tunnel or bridge?", _uses),
