@@ -26,6 +26,12 @@ def the_end(scene: Scene) -> Iterator[Sighting]:
     yield from (Sighting(f"{scene.name(pid)} still waits") for pid in waiting[:4])
 
 
+def first_end(scene: Scene) -> Iterator[Sighting]:
+    """The first of the ends that matter, in short, if there is one."""
+    for gone in scene.deaths[:1]:
+        yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
+
+
 def title(scene: Scene, _seen: tuple[Sighting, ...]) -> str:
     """Who ended, and how."""
     gone = scene.deaths[0]

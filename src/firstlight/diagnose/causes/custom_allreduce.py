@@ -4,31 +4,25 @@ never arrive. Often only the trigger: ACS or the IOMMU is behind it."""
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.words import exit_words
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
-from firstlight.diagnose.devices import CUSTOM_ALL_REDUCE, all_in, diverted, runners, spinning, still
-from firstlight.diagnose.names import of_exit
-from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.deaths import first_end
+from firstlight.diagnose.devices import CUSTOM_ALL_REDUCE, all_in, diverted, in_place, runners, spinning, still
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said, variable
 
 _FAILED = r"(cuda|hip) error.*custom_all_reduce\.cu|custom_all_reduce\.cu\S*:\d+.*(error|invalid)"
 _SET_UP = r"\((symm_mem|\w*symmetric_memory)\w*\.py"
+_SYMMETRIC = r"symm(etric)?_mem"
 _SEGMENTS = r"PYTORCH_(CUDA_|HIP_)?ALLOC_CONF"
 
 
 def _exports_segments(scene: Scene) -> Iterator[Sighting | Gap]:
     """Its source reports a CUDA error, the allocator's memory cannot be exported, and a rank has ended."""
-    yield from both(both(said(scene, _FAILED), _expandable(scene)), _ended(scene))
+    yield from both(both(said(scene, _FAILED), _expandable(scene)), first_end(scene))
 
 
 def _expandable(scene: Scene) -> Iterator[Sighting]:
     yield from (one for one in variable(scene, _SEGMENTS) if "expandable_segments:true" in one.quote.lower())
-
-
-def _ended(scene: Scene) -> Iterator[Sighting]:
-    for gone in scene.deaths[:1]:
-        yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
 
 
 def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -46,6 +40,9 @@ def _sets_up(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _off(scene: Scene) -> Iterator[Sighting]:
+    """Memory that torch shares has a switch of its own."""
+    if in_place(scene, _SYMMETRIC):
+        return
     if scene.bundle.option("disable-custom-all-reduce") is not None:
         yield Sighting("option: --disable-custom-all-reduce")
 

@@ -13,7 +13,10 @@ _ERROR_802 = (
     r"\b(cuda|runtime|driver)\b.{0,40}\berror:? \(?802\b|system not yet initialized|CUDA_ERROR_SYSTEM_NOT_READY"
     r"|cudaErrorSystemNotReady"
 )
-_STARTS = r"^cu(da)?(Init|GetDeviceCount|DeviceGetCount)|_cuda_init|_lazy_init|device_count|cuMulticast|ncclNvls"
+_STARTS = (
+    r"^cu(da)?(Init|GetDeviceCount|DeviceGetCount|SetDevice)|_cuda_init|_lazy_init|device_count|cuMulticast|ncclNvls"
+    r"|^(set_device|is_available|mem_get_info|get_device_properties) \("
+)
 _UNREADY = ("in progress", "not started")
 
 

@@ -7,10 +7,13 @@ from firstlight.core.look import ProcessLook
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import processes, said
+from firstlight.diagnose.sightings import both, processes, said
 from firstlight.diagnose.standing import Standing
 
-_TOLD = r"Cannot re-initialize CUDA in forked subprocess|CUDA.*(initialized|used).*before.*fork|poison_fork"
+_TOLD = r"Cannot re-initialize \w+ in forked subprocess|CUDA.*(initialized|used).*before.*fork|poison_fork"
+"""In torch's words for any accelerator: CUDA, XPU, NPU …"""
+_NO_CONTEXT = r"(cuda|hip) ?error:? (\(?3\)?:? )?.?initialization error|(cuda|hip)ErrorInitializationError"
+"""What CUDA says of itself in a child of a fork (error 3)."""
 _USES_CUDA = (
     "(libcuda.so",
     "(libcudart",
@@ -25,6 +28,11 @@ _MEETS = ("init_distributed", "init_process_group", "init_device", "ncclCommInit
 
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from said(scene, _TOLD)
+
+
+def _without_context(scene: Scene) -> Iterator[Sighting | Gap]:
+    """CUDA does not start, and there is such a child."""
+    yield from both(said(scene, _NO_CONTEXT), (told for one in _forked(scene) for told in _told(scene, one)))
 
 
 def _in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -60,8 +68,8 @@ def _has_gpu(one: ProcessLook) -> bool:
 
 
 def _is_gpu(path: str) -> bool:
-    """Whether only CUDA or HIP opens that device: NVML, which is harmless, opens /dev/nvidia0 as well."""
-    return path in {"/dev/nvidia-uvm", "/dev/kfd"}
+    """Whether only CUDA, HIP or CANN opens that device: NVML, which is harmless, opens /dev/nvidia0 as well."""
+    return path in {"/dev/nvidia-uvm", "/dev/kfd", "/dev/dxg"} or path.startswith("/dev/davinci")
 
 
 def _told(scene: Scene, one: Standing) -> Iterator[Sighting]:
@@ -83,6 +91,7 @@ CAUSE = Cause(
     title="{who} was forked from a process that had started CUDA",
     clues=(
         decides("Does torch refuse CUDA in a forked process?", _refused),
+        supports("Does CUDA not start, and was a process forked from one that has started it?", _without_context),
         supports("Is a process inside of CUDA that was forked from one that has started CUDA?", _in_cuda),
         supports("Does such a process set up its device or meet others?", _at_the_start),
         rules_out("Was nobody forked without exec?", _spawned),

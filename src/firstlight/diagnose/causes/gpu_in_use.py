@@ -4,11 +4,14 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.words import size
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import gpus
+from firstlight.diagnose.sightings import both, gpus, said
 
+_BUSY = r"CUDA-capable device\(s\) is/are busy|cudaErrorDevices?Unavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"
+_TOO_LITTLE = r"Free memory on device .* is less than desired GPU memory"
 USED_SHARE = 0.08
 """What a driver and an idle desktop take is less."""
 
@@ -29,11 +32,36 @@ def _used(scene: Scene) -> Iterator[Sighting | Gap]:
         yield Sighting(shortened(quote), pids, f"GPU {one.index}")
 
 
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A GPU that only one process may have, and another has."""
+    yield from both((one._replace(what="a GPU") for one in said(scene, _BUSY)), first_end(scene))
+
+
+def _too_little(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The engine finds too little memory free, and somebody who is none of its processes has a good part of it."""
+    yield from both(_used_by_others(scene), said(scene, _TOO_LITTLE))
+
+
+def _used_by_others(scene: Scene) -> Iterator[Sighting | Gap]:
+    known, own = gpus(scene), {one.pid for one in scene.standings}
+    strangers = {
+        other.pid
+        for card in (() if isinstance(known, Gap) else known)
+        for other in (() if isinstance(card.processes, Gap) else card.processes)
+        if other.here is True and other.pid not in own
+    }
+    yield from (one for one in _used(scene) if isinstance(one, Gap) or set(one.pids) & strangers)
+
+
 CAUSE = Cause(
     id="gpu_in_use",
     nature=Nature.DEVICE,
     title="{what} is in use already",
-    clues=(foresees("Does somebody use a good part of a GPU's memory?", _used),),
+    clues=(
+        supports("Did a process end as CUDA told that a GPU is busy or unavailable?", _refused),
+        supports("Does the engine find too little memory free, where others use a good part?", _too_little),
+        foresees("Does somebody use a good part of a GPU's memory?", _used),
+    ),
     advice=Advice(
         confirm=("nvidia-smi lists who uses which GPU.",),
         work_around=("CUDA_VISIBLE_DEVICES with GPUs that are free, or a smaller --gpu-memory-utilization.",),

@@ -11,7 +11,10 @@ from firstlight.diagnose.sightings import both, gpus, said
 
 UNEQUAL_SHARE = 0.1
 """Of a GPU's memory: SGLang refuses to start where the least free rank has 10 % less than the others."""
-_SAYS = r"memory capacity is (un|im)balanced|Free memory on device .* is less than desired GPU memory"
+_SAYS = (
+    r"memory capacity is (un|im)balanced|Free memory on device .* is less than desired GPU memory"
+    r"|Error in memory profiling"
+)
 
 
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:

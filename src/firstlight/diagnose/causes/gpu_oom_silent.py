@@ -1,18 +1,21 @@
 """GPU memory is full, and the allocator frees and tries again rather than fail."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.devices import runners, some_in, still
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.ranks import minority
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, said
+from firstlight.diagnose.sightings import both, gpus, lines, said
 
 FULL_SHARE = 0.985
 """Servers fill their GPUs to 90 or 95 %; what is left then is the driver's."""
 _ALLOCATES = (
-    r"^cu(da)?(MemAlloc|Malloc|MemCreate|MemMap|MemFree|Free)\w*|CachingAllocator|empty_cache|release_cached"
+    r"^(cu|cuda|hip)(MemAlloc|Malloc|MemCreate|MemMap|MemFree|Free)\w*|CachingAllocator|empty_cache|release_cached"
     r"|^\S*(capture|init_memory_pool|alloc)\w* \("
 )
 _OOM = r"OutOfMemory|out of memory|not enough memory"
@@ -25,6 +28,17 @@ def _allocates(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _said(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_full(scene), said(scene, _OOM))
+
+
+def _lives_on(scene: Scene) -> Iterator[Sighting]:
+    """A rank ran out of memory, gave some back, and is where the others do not meet it."""
+    away = {one.rank: one.pid for one in minority(scene.groups) if one.rank >= 0}
+    for line in lines(scene.bundle):
+        if line.rank in away and re.search(_OOM, line.message, re.IGNORECASE):
+            pid = away[line.rank]
+            yield Sighting(
+                shortened(f"log of {scene.name(pid)}: {line.message}"), (pid,), f"the GPU of rank {line.rank}"
+            )
 
 
 def _full(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -40,7 +54,7 @@ def _full(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _free(scene: Scene) -> Iterator[Sighting]:
     cards = gpus(scene)
-    if isinstance(cards, Gap) or not cards or not runners(scene):
+    if isinstance(cards, Gap) or not cards or not runners(scene) or any(_lives_on(scene)):
         return
     if not any(isinstance(one, Sighting) for one in _full(scene)) and all(
         isinstance(card.memory_used_bytes, int) for card in cards
@@ -51,10 +65,11 @@ def _free(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="gpu_oom_silent",
     nature=Nature.DEVICE,
-    title="the memory of {what} is full, and allocating goes on",
+    title="the memory of {what} ran out, and no process ended of it",
     clues=(
         supports("Is GPU memory full while somebody allocates or captures graphs?", _allocates),
         supports("Is GPU memory full, and does the log say so?", _said),
+        supports("Did a rank run out of GPU memory, and do the others wait for it?", _lives_on),
         rules_out("Has every GPU memory free?", _free),
     ),
     advice=Advice(

@@ -15,13 +15,17 @@ from firstlight.diagnose.sightings import both, said, threads
 GROWTH_BYTES_S = 1_000_000
 _PINS = (
     r"(cuda|hip)(HostRegister|HostAlloc|MallocHost|HostMalloc)|cuMem(HostRegister|HostAlloc|AllocHost)"
-    r"|host_malloc|ibv_reg_mr|^mlock"
+    r"|host_malloc|ibv_reg_mr|^mlock|ucp_mem_map|registerLocalMemory|aclrtMallocHost|zeMemAllocHost"
 )
 _PINS_IN_KERNEL = re.compile(
     r"pin_user_pages|os_lock_user_pages|nvidia_get_user_pages|ib_umem_get|__mm_populate|do_mlock|mlock_fixup"
 )
 """Also of RDMA devices, and of mlock."""
-_PINS_IN_PYTHON = r"(pin_memory|cudaHostRegister|alloc_with_(host_register|pin_memory)|host_register|_pin\w*) "
+_PINS_IN_PYTHON = (
+    r"(pin_memory|cudaHostRegister|alloc_with_(host_register|pin_memory)|host_register|_pin\w*|alloc_pinned\w*"
+    r"|register_memory|registerLocalMemory) "
+)
+"""Memory that a network card or a transfer library is to reach is pinned as well."""
 _SAYS = r"\d [GM]i?B (of )?(pinned |host |CPU )+memory|pinn(ed|ing) .*memory|host memory for hierarchical"
 
 

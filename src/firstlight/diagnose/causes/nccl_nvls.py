@@ -2,16 +2,21 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
 from firstlight.core.log import LogLine
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import COMMUNICATOR, all_in, some_in
+from firstlight.diagnose.deaths import first_end
+from firstlight.diagnose.devices import COMMUNICATOR, all_in, some_in, still
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, variable
+from firstlight.diagnose.sightings import both, gpus, said, variable
 
-_SETS_UP = r"ncclNvls|nvls(Init|Alloc|Group|Conn|Share)|ncclMnnvl|cuMulticast|mnnvl|multicast|symm_mem.*rendezvous"
+_SETS_UP = (
+    r"ncclNvls|nvls(Init|Alloc|Group|Conn|Share)|ncclMnnvl|cuMulticast|mnnvl|multicast|mcast|symm_mem.*rendezvous"
+)
+_REFUSED = r"nvls\.cc.*(cuda failure|cuda error|fail)|bind NVLink SHARP|(cuMulticast\w+|mnnvl).*(fail|error)"
 _NCCL_LINE = re.compile(r"\bNCCL (INFO|WARN)\b")
 _ABOUT = re.compile(r"\b(NVLS|MNNVL)\b|multicast", re.IGNORECASE)
 _DONE = re.compile(r"Init COMPLETE")
@@ -33,6 +38,17 @@ def _ends_in_nvls(scene: Scene) -> Iterator[Sighting]:
 
 def _complete_after(told: list[LogLine]) -> bool:
     return any(_DONE.search(line.message) for line in told[-3:])
+
+
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    """NCCL tells that the driver refused multicast, and a rank has ended or is still at it."""
+    yield from both(said(scene, _REFUSED), chain(first_end(scene), some_in(scene, f"{COMMUNICATOR}|{_SETS_UP}")))
+
+
+def _everywhere(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The driver binds memory to a multicast team until every GPU of it has come."""
+    if still(scene):
+        yield from all_in(scene, _SETS_UP)
 
 
 def _without_fabric(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -64,6 +80,8 @@ CAUSE = Cause(
     clues=(
         supports("Is it the last that NCCL said, with no communicator complete and all ranks in it?", _last_words),
         supports("Does somebody set it up where the GPUs are in no NVLink fabric?", _without_fabric),
+        supports("Was multicast refused, and has a rank ended of it or is at it?", _refused),
+        supports("Does every rank stand in the set-up itself, unmoved?", _everywhere),
         rules_out("Are NVLS and MNNVL switched off (NCCL_NVLS_ENABLE=0, NCCL_MNNVL_ENABLE=0)?", _off),
     ),
     advice=Advice(

@@ -20,15 +20,20 @@ from firstlight.diagnose.devices import (
     diverted,
     in_place,
     over_pcie,
+    some_in,
     spinning,
+    still,
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, lines, variable
+from firstlight.diagnose.sightings import both, gpus, kernel_said, lines, stands_in, variable
 
 _EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _PLACES = r"\((pynccl|cuda_communicator|communication_op|quick_all_reduce)\.py"
 _BESIDE_NCCL = f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
+_CHECKS = r"^(gpu_p2p_access_check|can_actually_p2p|_can_p2p) \("
+_COPIES = r"^(producer|consumer) \(custom_all_reduce_utils\.py"
+_IOMMU_FAULT = r"IO_PAGE_FAULT|DMAR: .*fault addr|arm-smmu.*(fault|event)"
 _IOMMU_WARNING = r"missing \W*iommu=pt"
 
 
@@ -75,6 +80,36 @@ def _warned(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(warnings, all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}"))
 
 
+def _iommu_refuses(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The IOMMU tells that it did not let through what a GPU of this machine wrote, and ranks meet or connect."""
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    own = re.compile(
+        "|".join(rf"\b{re.escape(card.pci.partition(':')[2])}\b" for card in cards if card.pci) or r"\Z."
+    )
+    told = kernel_said(scene, _IOMMU_FAULT)
+    refused = (
+        one if isinstance(one, Gap) else one._replace(what="the IOMMU refuses it")
+        for one in told
+        if isinstance(one, Gap) or own.search(one.quote)
+    )
+    yield from both(refused, all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}|{_PLACES}"))
+
+
+def _check_hangs(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The engine copies from GPU to GPU to see whether that works, and the copy does not end."""
+    moving = {one.pid for one in scene.standings if one.moves}
+    copying = (
+        one if isinstance(one, Gap) else one._replace(what="a copy that the engine tries does not end")
+        for one in stands_in(scene, _COPIES)
+        if isinstance(one, Gap) or not moving & set(one.pids)
+    )
+    if still(scene):
+        yield from both(copying, some_in(scene, _CHECKS))
+
+
 def _switched_off(scene: Scene) -> Iterator[Sighting]:
     """NCCL is told not to use peer access, and nobody is in a kernel that does not ask NCCL."""
     if not in_place(scene, _BESIDE_NCCL):
@@ -90,6 +125,8 @@ CAUSE = Cause(
         supports("Do all ranks connect GPUs while ACS or BAR1 is in the way?", _connects),
         supports("Do GPUs spin in a fused all-reduce that trusts the driver's claim of peer access?", _lamport),
         supports("Does RCCL warn of the IOMMU while ranks connect?", _warned),
+        supports("Does the IOMMU refuse what a GPU writes while ranks meet?", _iommu_refuses),
+        supports("Does the engine's own check of peer copies not come back?", _check_hangs),
         speaks_against("Is peer access switched off for NCCL (NCCL_P2P_DISABLE=1)?", _switched_off),
         foresees("Does something divert what GPUs write to each other over PCIe?", diverted),
     ),

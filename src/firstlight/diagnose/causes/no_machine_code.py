@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 
-_REFUSED = r"no kernel image is available|cudaErrorNoKernelImageForDevice|unsupported gpu architecture"
+_REFUSED = (
+    r"no kernel image is available|cudaErrorNoKernelImageForDevice|unsupported gpu architecture"
+    r"|invalid device function|(cuda|hip)ErrorInvalidDeviceFunction|hipErrorNoBinaryForGpu|ERROR_INVALID_ISA"
+    r"|TensileLibrary.*for GPU arch|sm_\d+ is not compatible with the current PyTorch"
+)
 
 
 def _uncovered(scene: Scene) -> Iterator[Sighting]:
@@ -23,12 +28,23 @@ def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_uncovered(scene), said(scene, _REFUSED))
 
 
+def _told(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A line alone may tell of a backend that another took the place of."""
+    yield from both(said(scene, _REFUSED), first_end(scene))
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    lacking = " (compute capability {what})" if any(one.what for one in seen) else ""
+    return f"kernels were not built for this GPU{lacking}"
+
+
 CAUSE = Cause(
     id="no_machine_code",
     nature=Nature.DEVICE,
-    title="kernels were not built for this GPU (compute capability {what})",
+    title=_title,
     clues=(
         decides("Did the driver refuse kernels of a library that has none for this GPU?", _refused),
+        supports("Was there nothing for this GPU, by the log, and did a process end?", _told),
         foresees("Has a library of kernels nothing that this GPU can run?", _uncovered),
     ),
     advice=Advice(

@@ -5,11 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.words import exit_words
+from firstlight.core.words import counted
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import runners
 from firstlight.diagnose.losses import TOGETHER_S
-from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, processes, said, stands_in, variable
@@ -23,12 +23,18 @@ _BINDS = r"init_cpu_threads|numa_|mempolicy|migrate_pages|_bind_\w+|set_affinity
 _BINDING = r"VLLM_CPU_OMP_THREADS_BIND|SGLANG_CPU_OMP_THREADS_BIND|GOMP_CPU_AFFINITY|KMP_AFFINITY"
 
 
+FEW, MANY = 2, 8
+"""Cores that are too few for a rank, with its threads for CUDA, NCCL and tokens, and those of a machine that has more
+to give."""
+USED = 0.9
+
+
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log tells that a call was refused, the process may not make it, and it died of it or is still at it.
 
     Many servers only warn of it and go on.
     """
-    binding = _ends(scene) if scene.deaths else stands_in(scene, _BINDS)
+    binding = first_end(scene) if scene.deaths else stands_in(scene, _BINDS)
     yield from both(both(said(scene, _REFUSED), _may_not(scene)), binding)
 
 
@@ -38,13 +44,8 @@ def _died_of_it(scene: Scene) -> Iterator[Sighting]:
     gone = next(iter(scene.deaths), None)
     near = [one for one in told if gone and -1 <= gone.at - one.at <= TOGETHER_S]
     if gone and near and gone.signal is None:
-        yield from _ends(scene)
+        yield from first_end(scene)
         yield Sighting(shortened(f"log: {near[-1].message}"))
-
-
-def _ends(scene: Scene) -> Iterator[Sighting]:
-    gone = scene.deaths[0]
-    yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
 
 
 def _may_not(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -60,6 +61,18 @@ def _may_not(scene: Scene) -> Iterator[Sighting | Gap]:
 def _share(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks are bound to the very same part of the machine's cores, by a variable that binds them."""
     yield from both(variable(scene, _BINDING), _same_cores(scene))
+
+
+def _confined(scene: Scene) -> Iterator[Sighting]:
+    """A rank may run on so few cores of many that it uses all of them: a launcher has bound it (mpirun, srun)."""
+    for one in runners(scene):
+        cores = one.look.facts.cpus_allowed
+        allowed = _count(cores)
+        many = scene.bundle.host.cpus >= MANY
+        if many and 0 < allowed <= FEW and one.change and one.change.cpu >= USED * allowed:
+            used = f"uses {one.change.cpu:.1f} of the {counted(allowed, 'core')} that it may"
+            quote = f"{scene.name(one.pid)} {used}: {cores} of {scene.bundle.host.cpus}"
+            yield Sighting(shortened(quote), (one.pid,), cores)
 
 
 def _same_cores(scene: Scene) -> Iterator[Sighting]:
@@ -87,6 +100,7 @@ CAUSE = Cause(
     clues=(
         decides("Was a binding refused to a process that may not bind, and died of it or is at it?", _refused),
         supports("Did a process end at once when a binding was refused?", _died_of_it),
+        supports("Is a rank bound to one core or two of many, and uses them up?", _confined),
         supports("Are ranks bound to the very same cores?", _share),
     ),
     advice=Advice(
@@ -94,5 +108,8 @@ CAUSE = Cause(
         work_around=("VLLM_CPU_OMP_THREADS_BIND=nobind, or ranges within the container's own cores.",),
         repair=("docker run --cap-add SYS_NICE (or --security-opt seccomp=unconfined).",),
     ),
-    traps=("Inside of a cpuset the first allowed core need not be 0.",),
+    traps=(
+        "mpirun binds each process to one core unless told otherwise: --bind-to none.",
+        "Inside of a cpuset the first allowed core need not be 0.",
+    ),
 )

@@ -22,7 +22,7 @@ _HARMLESS = re.compile(
 _WAITS = re.compile(r"^(libc|libpthread|ld-linux)[-.\w]*$")
 _STARTS = re.compile(r"_?call_init\b|_dl_init\b")
 """The loader runs what a library wants run before the program begins."""
-_CALLS = re.compile(r"_*(cu(da)?|nccl)[A-Z]|nvml[A-Z]")
+_CALLS = re.compile(r"_*(cu(da)?|[nr]ccl|hip|hsa_?|acl(rt)?)[A-Z]|nvml[A-Z]|_*hsa_")
 _CUDA_CALLS = (
     rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*"
     r"|^(_cuda_init|set_device|mem_get_info) "
@@ -35,7 +35,8 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
     shims = {_name(library.path) for _, library in _shims(scene)}
     for one, thread in threads(scene):
         standing = scene.standing(one.process.id.pid)
-        if thread.state == "R" or isinstance(thread.native, Gap) or (standing and standing.moves):
+        runs = thread.state == "R" and not (standing and standing.spins)
+        if runs or isinstance(thread.native, Gap) or (standing and standing.moves):
             continue
         waiter = next((frame for frame in thread.native if not _WAITS.match(_name(frame.library))), None)
         if waiter and _name(waiter.library) in shims and _of_its_own(thread.native, waiter.library):

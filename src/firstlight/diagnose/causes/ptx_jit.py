@@ -1,17 +1,21 @@
 """The driver compiles PTX for this GPU, which the libraries hold no machine code for: minutes, at every start."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import ThreadLook
 from firstlight.core.vocabulary import Role
+from firstlight.core.words import size
+from firstlight.diagnose import where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.devices import runners, unseen_native
 from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, libraries, threads
+from firstlight.diagnose.sightings import both, libraries, stands_in, threads, variables
 
+_LOADS = r"^(cu(da)?(Module|Library)(Load|Get)\w*|cudaFuncGetAttributes|cudaGetKernel)"
 _COMPILER = "libnvidia-ptxjitcompiler"
 
 
@@ -34,6 +38,20 @@ def _in_compiler(thread: ThreadLook) -> str:
 def _probably(scene: Scene) -> Iterator[Sighting | Gap]:
     """The compiler is mapped, kernels are there as PTX only, and somebody computes with no compiler beside."""
     yield from both(both(_mapped(scene), _without_machine_code(scene)), _computes(scene))
+
+
+def _fills_the_cache(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The driver's cache of kernels grows, which nothing but its compiler fills, while a module is loaded."""
+    yield from both(_driver_cache(scene), chain(stands_in(scene, _LOADS, native=True), _computes(scene)))
+
+
+def _driver_cache(scene: Scene) -> Iterator[Sighting]:
+    elsewhere = variables(scene).get("CUDA_CACHE_PATH", "")
+    for folder, grew in where.grown(scene, "compile_cache"):
+        if folder.path.rstrip("/") == elsewhere.rstrip("/") or folder.path.endswith("/ComputeCache"):
+            yield Sighting(
+                shortened(f"{folder.path} grew by {size(max(0, grew))} between the looks"), what=folder.path
+            )
 
 
 def _mapped(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -73,6 +91,7 @@ CAUSE = Cause(
     clues=(
         decides("Does a thread compute inside of the driver's PTX compiler?", _compiles),
         supports("Does somebody compute where kernels are there as PTX only and the compiler is loaded?", _probably),
+        supports("Does the driver's cache of kernels grow while somebody loads some, or computes?", _fills_the_cache),
         rules_out("Does another compiler work?", _others_compile),
         foresees("Are kernels there as PTX only for a GPU of this machine?", _without_machine_code),
     ),
