@@ -24,16 +24,18 @@ IDLE_MEMORY_PERCENT = 1
 LOW_POWER_SHARE = 0.4
 """Busy GPUs that draw no more of their power limit only wait: reports of spins have 15 to 40 %."""
 
-COMMUNICATOR = r"n?r?cclCommInit|ncclCommSplit|CommInitRank"
+COMMUNICATOR = r"n?r?cclCommInit|ncclCommSplit|CommInitRank|init[NH]CCLComm|[NH]CCLComm::create"
 COLLECTIVE = (
-    r"^\S*(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|barrier|ncclSend|ncclRecv|isend|irecv)"
-    r"\w* ?\("
+    r"^\S*(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|broadcast|bcast|barrier|ncclSend|ncclRecv|isend|irecv"
+    r"|(intranode|internode|low_latency)_(dispatch|combine))\w* ?\(|^(dispatch|combine) \(buffer\.py"
 )
+"""Where ranks meet, exchanges between experts (DeepEP) included."""
 CUSTOM_ALL_REDUCE = (
     r"custom_?all_?reduce|custom_ar\b|cross_device_reduce|ca_comm|(one|two)_shot_all_reduce"
-    r"|symm(etric)?_mem"
+    r"|symm(etric)?_mem|quick_?all_?reduce|mscclpp"
 )
-"""The engines' own all-reduce, torch's over symmetric memory, and FlashInfer's: none of them asks NCCL."""
+"""The engines' own all-reduce (ROCm's quick one, too), torch's over symmetric memory, and FlashInfer's: none of them
+asks NCCL."""
 IOMMU = "the IOMMU translates it"
 FUSED_ALL_REDUCE = (
     r"all_?reduce_?(fusion|rms|norm|residual|add)|(qk|rms|add)_?norm_?fusion|fused_?all_?reduce|lamport"

@@ -11,7 +11,7 @@ from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, kernel_said, threads
+from firstlight.diagnose.sightings import both, gpus, kernel_said, said, threads
 
 FATAL_XIDS = frozenset({8, 48, 62, 79, 95, 109, 119, 120, 140, 143})
 """Events after which a GPU or its channel does no further work (NVIDIA's catalogue of Xid errors). Those that a
@@ -23,12 +23,23 @@ _XID = r"NVRM: Xid"
 _XID_NUMBER = re.compile(r"NVRM: Xid \(.*?\): (\d+)")
 _ADDRESS_END = re.compile(r"\.\d$")
 """Xid lines leave out the function of a PCI address."""
-_LOST = r"NVRM:.*(fallen off the bus|GPU is lost|RmInitAdapter failed)"
+_LOST = (
+    r"NVRM:.*(fallen off the bus|GPU is lost|RmInitAdapter failed|timed? ?out.*\bGSP\b)"
+    r"|SXid \(.*?\): \d+, Fatal|PCIe Bus Error: severity=Uncorrect\w+ \(Fatal\)"
+)
+"""NVIDIA's driver, its switches (SXid), and the PCIe port above a GPU."""
 _OTHERS_DRIVERS = (
     r"amdgpu.*(ring \S+ timeout|GPU reset (begin|failed)|GPU hang|\bfatal error|RAS .*uncorrectable|out of sync"
-    r"|HWS hang|preemption failed|MES .*(failed|timed? ?out)|lost from bus|device wedged)"
+    r"|HWS hang|preemption failed|MES .*(failed|timed? ?out)|lost from bus|device wedged"
+    r"|qcm fence wait loop timeout|unrecoverable state)"
     r"|\b(xe|i915)\b.*(GPU HANG|wedged|engine reset|GT reset failed|device lost)"
 )
+_IN_THE_LOG = (
+    r"uncorrectable (ECC|NVLink) error|(cuda|hip)ErrorECCUncorrectable|CUDA_ERROR_ECC_UNCORRECTABLE"
+    r"|\bGPU is lost\b|fallen off the bus|GPU requires reset|Unable to determine the device handle for GPU"
+    r"|HW Exception by GPU node|hardware stack error"
+)
+"""What programs are told, where the kernel's log is not to be seen, as in most containers."""
 _DRIVER = re.compile(
     r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
 )
@@ -81,6 +92,10 @@ def _used(scene: Scene, card: Gpu) -> bool:
     if isinstance(card.processes, Gap):
         return True
     return any(one.here is True and one.pid in _pids(scene) for one in card.processes)
+
+
+def _programs_say(scene: Scene) -> Iterator[Sighting]:
+    yield from (one._replace(what="a program was told of it") for one in said(scene, _IN_THE_LOG))
 
 
 def _lost(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -185,6 +200,7 @@ CAUSE = Cause(
         decides("Does the kernel's log tell of an error after which a GPU of this server does not work on?", _events),
         decides("Has the driver given a GPU of this server up?", _lost),
         supports("Does it tell of one on a GPU that may be somebody else's, or that a GPU may survive?", _others),
+        supports("Was a program told that a GPU has failed?", _programs_say),
         supports("Did the driver not answer, with a process stuck in it?", _silent),
         supports("Is a thread in the driver and cannot be interrupted, at both looks?", _stuck),
         supports("Does a thread spin in the driver's kernel module, at both looks in the same place?", _spins),

@@ -13,7 +13,11 @@ _CAPTURES = r"^\S*(capture(_\w+)?|_capture_one_stream|capture_model|capture_one_
 _REGISTERS = (
     r"register_(graph_)?buffers|get_graph_buffer_ipc_meta|all_gather_object|ncclCommRegister|IpcOpenMemHandle"
 )
-_REFUSED = r"cudaErrorStreamCapture\w*|operation (not permitted|failed).*captur|CUDA_ERROR_STREAM_CAPTURE"
+_REFUSED = (
+    r"(cuda|hip)ErrorStreamCapture\w*|operation (not permitted|failed|would).*captur|CUDA_ERROR_STREAM_CAPTURE"
+    r"|captur\w+ stream has unjoined work|dependency created on uncaptured work"
+)
+_ENDS_CAPTURE = r"^(cu|cuda|hip)(GraphInstantiate|StreamEndCapture|GraphUpload)|^aclmdlRICaptureEnd"
 _CAPTURED = (
     r"captur\w+ .*(graph|batches|shapes)|graph captur|captured? addresses|Registering \d+ cuda graph addresses"
 )
@@ -36,6 +40,13 @@ def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(said(scene, _REFUSED), some_in(scene, _CAPTURES))
 
 
+def _never_done(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The driver makes a graph of what was captured, and does not get done."""
+    those = in_place(scene, _ENDS_CAPTURE)
+    if still(scene) and those and len(those) == len(runners(scene)):
+        yield from quoted(scene, those, _ENDS_CAPTURE)
+
+
 def _eager(scene: Scene) -> Iterator[Sighting]:
     for name in ("enforce-eager", "disable-cuda-graph"):
         if scene.bundle.option(name) is not None:
@@ -51,6 +62,7 @@ CAUSE = Cause(
         supports("Do only some ranks exchange the addresses of captured graphs?", _registers),
         supports("Are ranks registering addresses of graphs, the last that the log tells of?", _all_register),
         supports("Does CUDA refuse an operation while somebody captures?", _refused),
+        supports("Does everybody stand where the driver makes a graph, unmoved?", _never_done),
         rules_out("Are graphs switched off?", _eager),
     ),
     advice=Advice(

@@ -1,14 +1,17 @@
 """Replaying a CUDA graph does not end: ranks block in cuGraphLaunch."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import all_in, in_place, runners, unseen_native
+from firstlight.diagnose.devices import all_in, complete, in_place, quoted, runners, still, unseen_native
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
+from firstlight.diagnose.standing import Standing
 
-_LAUNCH = r"^(cu(da)?|hip)GraphLaunch\b"
+_LAUNCH = r"^(cu(da)?|hip)GraphLaunch\b|^aclmdlRIExecute"
+_GRAPHS = re.compile(r"/(cuda|npu)/graphs\.py$|graph_runner\.py$")
 _WATCHDOG = r"Watchdog caught collective operation timeout|watchdog timeout"
 
 
@@ -18,6 +21,18 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
     if len(runners(scene)) == 1 and in_place(scene, _LAUNCH):
         yield Sighting(f"{scene.name(runners(scene)[0].pid)} is in cuGraphLaunch", (runners(scene)[0].pid,))
     yield from unseen_native(scene)
+
+
+def _replays(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Nothing lies between the replay and the driver, as far as Python tells: it is in the launch of the graph."""
+    if still(scene) and complete(scene) and all(map(_ends_in_replay, runners(scene))):
+        yield from quoted(scene, runners(scene), r"^replay \(")
+
+
+def _ends_in_replay(one: Standing) -> bool:
+    inner = one.stack[0] if one.stack else None
+    unseen = one.thread is not None and (isinstance(one.thread.native, Gap) or not one.thread.native)
+    return bool(unseen and inner and inner.function == "replay" and _GRAPHS.search(inner.file))
 
 
 def _timed_out(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -37,6 +52,7 @@ CAUSE = Cause(
     title="replaying a CUDA graph does not end",
     clues=(
         supports("Is everybody who runs the model in cuGraphLaunch?", _blocks),
+        supports("Does Python stand in the replay of a graph everywhere, unmoved?", _replays),
         supports("Did a watchdog time out while they are?", _timed_out),
         rules_out("Are graphs switched off?", _eager),
     ),

@@ -5,6 +5,7 @@ Kernels run behind the back of the host: where the host waits need not be the ke
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
@@ -26,11 +27,20 @@ from firstlight.diagnose.sightings import both, variable
 from firstlight.diagnose.standing import Standing
 
 _KERNELS = re.compile(
-    r"/(sgl_kernel|flashinfer|flash_attn\w*|deep_gemm|triton|aiter|flash_mla|xformers|vllm_flash_attn|fla|mamba_ssm|causal_conv1d)/|/vllm/_custom_ops\.py|/sglang/jit_kernel/"
+    r"/(sgl_kernel|flashinfer|flash_attn\w*|flash_mla|vllm_flash_attn|xformers|fla|mamba_ssm|causal_conv1d|deep_gemm"
+    r"|aiter|triton|tilelang|cutlass|quack|bitsandbytes|jit_kernel)/|/_custom_ops\.py$|/custom_ops/"
 )
 _MEETS = f"{COLLECTIVE}|{COMMUNICATOR}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
-_WAITS_FOR_GPU = r"^\S*synchronize \(|^cu(da)?(Stream|Event|Device|Ctx)Synchronize"
+_WAITS_FOR_GPU = (
+    r"^\S*synchronize(Stream|WithTimeout)?\w* ?\(|^cu(da)?(Stream|Event|Device|Ctx)Synchronize"
+    r"|^(cu|cuda|hip)(Memcpy\w*|(Stream|Event)Query)|Signal::Wait|^hsaKmtWait"
+)
+"""CUDA and its kin, the runtime of ROCm, and that of Ascend."""
+_TAKES_A_RESULT = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\(")
 _JIT = re.compile(r"jit|compil|build|load_module|autotun", re.IGNORECASE)
+_JIT_FILES = re.compile(r"/(jit|compiler|autotuner?|tuner)/|cpp_extension|/autotuner\.py$")
+_LAUNCHES = re.compile(r"/triton/")
+"""Every kernel of Triton is started by the same functions: whose it is, their caller tells."""
 
 
 def _wedged(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -48,9 +58,11 @@ def _same_kernel(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _kernel(one: Standing) -> str | None:
     """The function of a library of kernels that it is in, innermost; not if it builds or tunes one."""
-    inside = [frame.function for frame in one.stack if _KERNELS.search(frame.file)]
-    busy = any(_JIT.search(f"{frame.function} {frame.file}") for frame in one.stack)
-    return inside[0] if inside and not busy else None
+    if any(_JIT.search(frame.function) or _JIT_FILES.search(frame.file) for frame in one.stack):
+        return None
+    at = next((at for at, frame in enumerate(one.stack) if _KERNELS.search(frame.file)), None)
+    callers = () if at is None else one.stack[at:]
+    return next((frame.function for frame in callers if not _LAUNCHES.search(frame.file)), None)
 
 
 def _one_by_one(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -62,7 +74,13 @@ def _one_by_one(scene: Scene) -> Iterator[Sighting | Gap]:
 def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
     """The only process with a GPU waits for it, and no peer could be what the busy GPU waits for."""
     if len(runners(scene)) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1 and complete(scene):
-        yield from both(some_in(scene, _WAITS_FOR_GPU), spinning(scene))
+        yield from both(chain(some_in(scene, _WAITS_FOR_GPU), _takes_a_result(scene)), spinning(scene))
+
+
+def _takes_a_result(scene: Scene) -> Iterator[Sighting]:
+    """Python asks for a tensor's values, and nothing lies between it and the driver."""
+    those = (one for one in runners(scene) if one.stack and _TAKES_A_RESULT.search(one.stack[0].code))
+    yield from quoted(scene, those)
 
 
 def _meets(scene: Scene) -> Iterator[Sighting]:
