@@ -32,6 +32,7 @@ SECTIONS = {
     "Frame": "Process",
     "NativeFrame": "Process",
     "Futex": "Process",
+    "TimeLimit": "Process",
     "OpenFile": "Process",
     "Socket": "Process",
     "Gpu": "GPU",

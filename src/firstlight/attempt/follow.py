@@ -168,9 +168,11 @@ class Attempt:
         self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
         if looks.why == LAST_LOOK_WHY:
             return  # they are for the report; the outcome stands
-        self._known.take(looks.difference, self.watch.judgement, self._clock.monotonic(), self._signature)
+        shown = confirmation(looks)
+        now = self._clock.monotonic()
+        self._known.take(looks.difference, shown.sleeps, self.watch.judgement, now, self._signature)
         if looks.why != known_stall.WHY:
-            self.publish(self.watch.confirm(confirmation(looks.difference)))
+            self.publish(self.watch.confirm(shown))
 
     def _signature(self) -> Signature | None:
         """What the latest looks would be known by if the server had stalled."""

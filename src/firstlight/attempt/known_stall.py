@@ -2,16 +2,18 @@
 
 Whoever launches the same server again and again knows what its stall looks like. Three seconds of silence in the
 right phase, and two looks between which nothing moved and which show the very same waits, are then enough. Patience
-that was learnt or is owed stays: where earlier good starts were quiet for long in this phase, or where silence means
-less because little can be seen, nothing is cut short.
+that was learnt or is owed stays: where earlier good starts were quiet for long in this phase, where silence means
+less because little can be seen, or where somebody sleeps who will soon wake, nothing is cut short.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from firstlight.core.graph import Signature
 from firstlight.core.vocabulary import Motion, Phase
 from firstlight.diagnose import Change, Difference
 from firstlight.supervise.liveness.judge import Judgement, Thresholds
+from firstlight.supervise.liveness.naps import longest_nap
+from firstlight.supervise.liveness.suspicion import Sleep
 
 WHY = "it is as quiet as in the stall that is known"
 QUIET_S = 3.0
@@ -40,11 +42,23 @@ class KnownStall:
         )
 
     def take(
-        self, seen: Difference, judgement: Judgement, now: float, signature: Callable[[], Signature | None]
+        self,
+        seen: Difference,
+        sleeps: Mapping[int, Sleep],
+        judgement: Judgement,
+        now: float,
+        signature: Callable[[], Signature | None],
     ) -> None:
         """Compare what two looks showed with what is known; `signature` is that of the looks."""
         self._not_before = now + AGAIN_S
         quiet = judgement.quiet_s >= QUIET_S + APART_S and seen.change is Change.STILL
-        if self._known is not None and quiet:
+        if self._known is not None and quiet and not _is_explained(judgement, sleeps, now):
             found = signature()
             self.seen = found is not None and found.digest == self._known.digest
+
+
+def _is_explained(judgement: Judgement, sleeps: Mapping[int, Sleep], now: float) -> bool:
+    """Whether somebody naps whose waking would be waited for."""
+    processes = {process.id.pid: process for process in judgement.processes}
+    found = longest_nap(sleeps, processes, at=now, thresholds=Thresholds())
+    return found is not None and judgement.quiet_s + found[1] <= Thresholds().naps_s

@@ -2,9 +2,10 @@
 
 from firstlight.attempt.looker import Looker, TwoLooks
 from firstlight.core.gap import Gap
-from firstlight.diagnose import Change, Difference
+from firstlight.diagnose import Change, sleeping
 from firstlight.supervise.background import Background
 from firstlight.supervise.liveness.judge import Confirmation
+from firstlight.supervise.liveness.suspicion import Sleep
 
 TWO_LOOKS_DEADLINE_S = 40.0
 
@@ -47,11 +48,19 @@ class Looking:
         return self._looker.twice(port, apart_s=self._apart_s if apart_s is None else apart_s, why=why)
 
 
-def confirmation(difference: Difference) -> Confirmation:
-    """What the difference says to liveness, which knows nothing of stacks."""
+def confirmation(looks: TwoLooks) -> Confirmation:
+    """What two looks say to liveness, which knows nothing of stacks."""
     by_change = {
-        change: frozenset(one.id.pid for one in difference.processes if one.change is change) for change in Change
+        change: frozenset(one.id.pid for one in looks.difference.processes if one.change is change)
+        for change in Change
     }
+    seen_at = looks.second.monotonic
     return Confirmation(
-        still=by_change[Change.STILL], spinning=by_change[Change.SPINNING], moving=by_change[Change.MOVING]
+        still=by_change[Change.STILL],
+        spinning=by_change[Change.SPINNING],
+        moving=by_change[Change.MOVING],
+        sleeps={
+            pid: Sleep(seconds=limit.seconds, seen_at=seen_at, exact=limit.exact)
+            for pid, limit in sleeping(looks.second).items()
+        },
     )

@@ -72,7 +72,8 @@ class Progress(Record, tag_field="type", tag="progress"):
 
 
 class MotionChanged(Record, tag_field="type", tag="motion"):
-    """Moving, slow, quiet or stalled; `why` is the sentence, `signals` what was measured."""
+    """Moving, slow, quiet or stalled; `why` is the sentence, `signals` what was measured. Quiet is told again once
+    it is known that somebody sleeps."""
 
     at: float
     t: float

@@ -43,13 +43,23 @@ class Futex(Record):
     orphan: int = 0
 
 
+class TimeLimit(Record):
+    """When a sleep, poll, select or epoll ends by itself: `seconds` after the moment of the look. Where not `exact`
+    the call tells its whole length alone, not when it began, and ends at most so long after the look.
+    """
+
+    seconds: float
+    exact: bool
+
+
 class ThreadLook(Record):
     """One thread. `syscall` is "name(arg0, arg1, …)" in hex, "running" if it was on a CPU.
 
     `stack` is innermost first. `owns_gil` with `active` false is a thread that blocks while it holds the
     interpreter lock. `fds` are the descriptors that the call waits for, `path` the file that it opens; both read
     from the arguments of the call, empty where it has none. `native` are its native frames and `kernel` the kernel
-    functions that it is in (/proc/PID/task/TID/stack), both innermost first, empty where nobody asked.
+    functions that it is in (/proc/PID/task/TID/stack), both innermost first, empty where nobody asked. `limit` is the
+    time limit of the call; without `fds` it is a sleep, which nothing but the clock or a signal ends.
     """
 
     tid: int
@@ -66,6 +76,7 @@ class ThreadLook(Record):
     native: tuple[NativeFrame, ...] | Gap = ()
     kernel: tuple[str, ...] | Gap = ()
     futex: Futex | None = None
+    limit: TimeLimit | None = None
 
 
 NOT_COUNTED = Gap(what="bytes of the connection", reason=GapReason.NOT_SUPPORTED, detail="the kernel was not asked")

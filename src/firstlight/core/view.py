@@ -23,7 +23,9 @@ class ProcessRow(Record):
 
 
 class LiveView(Record):
-    """The whole screen. `quiet_s` counts since the last progress signal, `threshold_s` is when a look follows."""
+    """The whole screen. `quiet_s` counts since the last progress signal, `threshold_s` is when a look follows;
+    `asleep` says who naps meanwhile, and for how long yet.
+    """
 
     run: str
     engine: str
@@ -43,3 +45,4 @@ class LiveView(Record):
     eta_s: float | None = None
     in_flight: int | None = None
     looking: bool = False
+    asleep: str = ""

@@ -4,6 +4,7 @@ from firstlight.diagnose.compare import Change, Difference, ProcessChange, compa
 from firstlight.diagnose.losses import first_loss
 from firstlight.diagnose.merge import merge
 from firstlight.diagnose.reported import reported
+from firstlight.diagnose.sleeps import sleeping
 from firstlight.diagnose.statement import Statement, check, state
 
 __all__ = [
@@ -16,5 +17,6 @@ __all__ = [
     "first_loss",
     "merge",
     "reported",
+    "sleeping",
     "state",
 ]

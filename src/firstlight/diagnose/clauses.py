@@ -4,7 +4,7 @@ import re
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Lock, OpenFile
-from firstlight.core.words import printable
+from firstlight.core.words import printable, seconds
 from firstlight.diagnose import frames, waits
 from firstlight.diagnose.names import Names
 from firstlight.diagnose.standing import Standing
@@ -19,6 +19,8 @@ _OPERATIONS: tuple[tuple[str, str], ...] = (
     (r"result", "waits for a future"),
 )
 _STREAMS = ("its standard input", "its standard output", "its standard error")
+_TOLD_FROM_S = 1.0
+"""Whoever sleeps for less is said to sleep, and no more: a loop that polls may have ended by the time it is read."""
 _PLAIN = {
     Kind.RUNS: "computes",
     Kind.ACCEPT: "waits for a connection",
@@ -60,7 +62,7 @@ def _waiting(standing: Standing, names: Names, bare_locks: tuple[Lock, ...]) -> 
 
 def _what(standing: Standing, names: Names, bare_locks: tuple[Lock, ...]) -> str:
     wait = standing.wait
-    if wait.kind is Kind.SLEEPS:
+    if wait.kind is Kind.SLEEPS or (wait.kind is Kind.POLL and _waits_for_nothing(standing)):
         return _sleeping(standing, bare_locks)
     if wait.kind is Kind.CHILD:
         return f"waits for {names.all(wait.pids)} to end" if wait.pids else "waits for a child to end"
@@ -80,7 +82,16 @@ def _inside(standing: Standing) -> str:
 def _sleeping(standing: Standing, bare_locks: tuple[Lock, ...]) -> str:
     if standing.thread and waits.polls_lock_file(standing.thread) and bare_locks:
         return f"polls {listed_locks(bare_locks)}"
-    return "sleeps"
+    limit = standing.thread.limit if standing.thread else None
+    if limit is None or limit.seconds < _TOLD_FROM_S:
+        return "sleeps"
+    return f"sleeps for {'another' if limit.exact else 'up to'} {seconds(limit.seconds)}"
+
+
+def _waits_for_nothing(standing: Standing) -> bool:
+    """Whether only time ends a select, poll or epoll: it has a limit and no descriptor."""
+    thread = standing.thread
+    return thread is not None and thread.limit is not None and not thread.fds
 
 
 def listed_locks(locks: tuple[Lock, ...]) -> str:

@@ -60,7 +60,7 @@ def look(
     at, monotonic = clock.wall(), clock.monotonic()
     pids = [one.id.pid for one in targets]
     around = Around(pids, clock, looking.stage(), since=started, deep=deep)
-    seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one) for one in targets})
+    seen = looking.at_each("process", {one.id.pid: partial(processes.look_at, one, monotonic) for one in targets})
     known = looking.at_each("facts of the process", _facts(targets, seen)) if deep else {}
     has = _files(looking, seen, port)
     found_locks = looking.at_all("locks", partial(_locks, has.held, clock, looking.stage(0.8)))

@@ -15,11 +15,12 @@ import msgspec
 from firstlight import procfs
 from firstlight.core import redact
 from firstlight.core.gap import Gap
-from firstlight.core.look import ProcessLook, ThreadLook
+from firstlight.core.look import ProcessLook, ThreadLook, TimeLimit
 from firstlight.core.process import Process, ProcessSample
 from firstlight.core.vocabulary import GapReason
 from firstlight.evidence import syscalls
 from firstlight.evidence.futexes import Memory, Owners, futex_of
+from firstlight.evidence.timeouts import Timeout
 
 THREADS_MAX = 512
 MAP_LOCKED = "a thread waits in the kernel for the process's memory map, and whoever reads its memory waits with it"
@@ -29,14 +30,14 @@ _WAITS_FOR_MAP = re.compile(r"rwsem_down|mmap_(read|write)_lock|lock_mm|lock_vma
 _T = TypeVar("_T")
 
 
-def look_at(process: Process) -> ProcessLook:
-    """Everything cheap about one process.
+def look_at(process: Process, at: float) -> ProcessLook:
+    """Everything cheap about one process; `at` is the moment of the look, by CLOCK_MONOTONIC.
 
     Raises:
         ProcessLookupError: it has ended, or its pid belongs to another process now.
     """
     sample = procfs.sample(process.id)
-    threads, gaps = _threads(process.id.pid)
+    threads, gaps = _threads(process.id.pid, at)
     procfs.stat_of(process.id)
     return ProcessLook(
         process=_redacted(process),
@@ -60,7 +61,16 @@ class _Stand(NamedTuple):
     wchan: str | Gap
 
 
-def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
+class _Whole(NamedTuple):
+    """What all threads of a process share, and the moment of the look."""
+
+    pid: int
+    memory: Memory
+    owners: Owners
+    at: float
+
+
+def _threads(pid: int, at: float) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
     tids = sorted(procfs.tids(pid), key=lambda tid: (tid != pid, tid))
     stands = {tid: stand for tid in tids[:THREADS_MAX] if (stand := _while_it_lives(partial(_stand, pid, tid)))}
     gaps = []
@@ -68,8 +78,8 @@ def _threads(pid: int) -> tuple[tuple[ThreadLook, ...], tuple[Gap, ...]]:
     if any(waits_for_memory_map(one.stat.state, one.wchan) for one in stands.values()):
         memory = _refuse
         gaps.append(Gap(what="memory", reason=GapReason.TIMED_OUT, detail=MAP_LOCKED, pid=pid))
-    owners = Owners(pid)
-    looks = (_while_it_lives(partial(_thread, pid, tid, one, memory, owners)) for tid, one in stands.items())
+    whole = _Whole(pid, memory, Owners(pid), at)
+    looks = (_while_it_lives(partial(_thread, whole, tid, one)) for tid, one in stands.items())
     threads = tuple(one for one in looks if one)
     if len(tids) > THREADS_MAX:
         detail = f"{len(tids)} threads; the first {THREADS_MAX} were looked at"
@@ -98,9 +108,9 @@ def _stand(pid: int, tid: int) -> _Stand:
     return _Stand(procfs.stat(pid, tid), _or_gap(partial(procfs.wchan, pid, tid), "kernel function", pid))
 
 
-def _thread(pid: int, tid: int, stand: _Stand, memory: Memory, owners: Owners) -> ThreadLook:
-    call = _or_gap(partial(_call, pid, tid, memory), "system call", pid)
-    awaited = None if isinstance(call, Gap) else call.futex
+def _thread(whole: _Whole, tid: int, stand: _Stand) -> ThreadLook:
+    call = _or_gap(partial(_call, whole.pid, tid, whole.memory), "system call", whole.pid)
+    seen = syscalls.Call("") if isinstance(call, Gap) else call
     return ThreadLook(
         tid=tid,
         name=stand.stat.comm,
@@ -108,10 +118,15 @@ def _thread(pid: int, tid: int, stand: _Stand, memory: Memory, owners: Owners) -
         cpu_s=stand.stat.cpu_s,
         wchan=stand.wchan,
         syscall=call if isinstance(call, Gap) else call.text,
-        fds=() if isinstance(call, Gap) else call.fds,
-        path="" if isinstance(call, Gap) else call.path,
-        futex=futex_of(awaited, tid, memory, owners) if awaited else None,
+        fds=seen.fds,
+        path=seen.path,
+        futex=futex_of(seen.futex, tid, whole.memory, whole.owners) if seen.futex else None,
+        limit=_limit(seen.timeout, whole.at) if seen.timeout else None,
     )
+
+
+def _limit(timeout: Timeout, at: float) -> TimeLimit:
+    return TimeLimit(seconds=timeout.seconds - at * timeout.absolute, exact=timeout.absolute)
 
 
 def _call(pid: int, tid: int, memory: Memory) -> syscalls.Call:

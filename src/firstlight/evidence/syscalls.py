@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from firstlight.evidence.futexes import FutexWait, Memory, waits
+from firstlight.evidence.timeouts import Timeout, timeout_of
 
 # name, number on x86-64, number on aarch64 ("-" where it does not exist), arguments that mean something
 _TABLE = """
@@ -116,7 +117,7 @@ class Call(NamedTuple):
     """A system call as it is shown, the descriptors that it waits for and the path that it opens.
 
     `epoll` is the descriptor of an epoll set whose members are waited for, -1 if there is none; `futex` the wait that
-    a futex call is.
+    a futex call is; `timeout` when a sleep or poll ends by itself.
     """
 
     text: str
@@ -124,6 +125,7 @@ class Call(NamedTuple):
     path: str = ""
     epoll: int = -1
     futex: FutexWait | None = None
+    timeout: Timeout | None = None
 
 
 RUNNING = Call("running")
@@ -157,7 +159,8 @@ def _with_arguments(name: str, text: str, arguments: tuple[int, ...], memory: Me
         fds = _selected(arguments, memory)
     at = _PATH_ARGUMENT.get(name)
     path = "" if at is None else _path(memory(arguments[at], _PATH_MAX))
-    return Call(text, fds, path, epoll=arguments[0] if name in _EPOLLS else -1)
+    epoll = arguments[0] if name in _EPOLLS else -1
+    return Call(text, fds, path, epoll, timeout=timeout_of(name, arguments, memory))
 
 
 def _polled(array: bytes) -> tuple[int, ...]:
@@ -168,7 +171,7 @@ def _polled(array: bytes) -> tuple[int, ...]:
 def _selected(arguments: tuple[int, ...], memory: Memory) -> tuple[int, ...]:
     count = min(arguments[0], 1024)
     found: set[int] = set()
-    for address in arguments[1:3]:
+    for address in arguments[1:4]:
         if address and count:
             bits = int.from_bytes(memory(address, (count + 7) // 8), "little")
             found.update(fd for fd in range(count) if bits >> fd & 1)

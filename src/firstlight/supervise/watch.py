@@ -115,6 +115,7 @@ class Watch:
         self._clock = clock
         self._version: str | None = None
         self._motion = Motion.MOVING
+        self._asleep = False
         self._next_sample = 0.0
         self._gaps: set[Gap] = set()
         self._answers = 0
@@ -257,7 +258,9 @@ class Watch:
             self._gaps.add(gap)
 
     def _motion_events(self) -> Iterator[Event]:
-        if self.judgement.motion != self._motion:
+        dozed_off = self.judgement.motion == Motion.QUIET and bool(self.judgement.asleep) > self._asleep
+        self._asleep = bool(self.judgement.asleep)
+        if self.judgement.motion != self._motion or dozed_off:
             self._motion = self.judgement.motion
             yield MotionChanged(
                 **self.stamp(),
@@ -340,6 +343,7 @@ class Watch:
             eta_s=self.phases.eta_s(self._clock.wall()),
             in_flight=self.in_flight if isinstance(self.in_flight, int) else None,
             looking=looking,
+            asleep=self.judgement.asleep,
         )
 
 

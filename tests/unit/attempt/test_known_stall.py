@@ -56,32 +56,32 @@ def test_a_phase_that_good_starts_were_quiet_in_is_given_its_time() -> None:
 
 def test_the_same_signature_between_still_looks_is_the_stall() -> None:
     known = KnownStall(KNOWN)
-    known.take(looks(Change.STILL, Change.STILL), judged(LONG), 1.0, lambda: KNOWN)
+    known.take(looks(Change.STILL, Change.STILL), {}, judged(LONG), 1.0, lambda: KNOWN)
     assert known.seen
 
 
 @pytest.mark.parametrize("change", [Change.MOVING, Change.SPINNING, Change.UNKNOWN])
 def test_whoever_moves_or_cannot_be_seen_speaks_against_it(change: Change) -> None:
     known = KnownStall(KNOWN)
-    known.take(looks(Change.STILL, change), judged(LONG), 1.0, lambda: KNOWN)
+    known.take(looks(Change.STILL, change), {}, judged(LONG), 1.0, lambda: KNOWN)
     assert not known.seen
 
 
 @pytest.mark.parametrize("found", [OTHER, None])
 def test_another_signature_is_another_stall(found: Signature | None) -> None:
     known = KnownStall(KNOWN)
-    known.take(looks(Change.STILL), judged(LONG), 1.0, lambda: found)
+    known.take(looks(Change.STILL), {}, judged(LONG), 1.0, lambda: found)
     assert not known.seen
 
 
 def test_a_signal_between_the_looks_speaks_against_it() -> None:
     known = KnownStall(KNOWN)
-    known.take(looks(Change.STILL), judged(QUIET_S), 1.0, lambda: KNOWN)
+    known.take(looks(Change.STILL), {}, judged(QUIET_S), 1.0, lambda: KNOWN)
     assert not known.seen
 
 
 def test_it_is_not_looked_for_all_the_time() -> None:
     known = KnownStall(KNOWN)
-    known.take(looks(Change.MOVING), judged(LONG), 10.0, lambda: KNOWN)
+    known.take(looks(Change.MOVING), {}, judged(LONG), 10.0, lambda: KNOWN)
     assert not known.wants_look(judged(LONG), Phase.WEIGHTS, 10.0 + AGAIN_S - 0.1)
     assert known.wants_look(judged(LONG), Phase.WEIGHTS, 10.0 + AGAIN_S)

@@ -297,12 +297,12 @@ def test_a_process_that_may_not_be_read_is_a_gap_with_a_way_out(programs: Progra
         pytest.skip("only root can become another user to look from")
     process = programs.python("import time\nprint('ready', flush=True)\ntime.sleep(600)")
     text = (
-        "import os, sys\nfrom firstlight import procfs\nfrom firstlight.evidence import processes\n"
+        "import os, sys, time\nfrom firstlight import procfs\nfrom firstlight.evidence import processes\n"
         "from firstlight.core.process import Process\nfrom firstlight.core.record import to_json\n"
         "os.setgroups([])\nos.setgid(65534)\nos.setuid(65534)\n"
         f"stat = procfs.stat({process.id.pid})\n"
         "one = Process(id=stat.id, ppid=1, name='x', cmdline=())\n"
-        "sys.stdout.buffer.write(to_json(processes.look_at(one)))\n"
+        "sys.stdout.buffer.write(to_json(processes.look_at(one, time.monotonic())))\n"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr.decode()

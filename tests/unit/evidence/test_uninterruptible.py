@@ -1,5 +1,6 @@
 """Threads in D state: what they wait for, and that looking at them does not wait with them."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_memory_that_would_hold_the_look_up_is_not_read(programs: Programs, monk
     monkeypatch.setattr(procfs, "stat", stuck)
     monkeypatch.setattr(procfs, "wchan", lambda pid, tid: "rwsem_down_write_slowpath")
     monkeypatch.setattr(procfs, "memory", read)
-    seen = look_at(process)
+    seen = look_at(process, time.monotonic())
     assert seen.threads[0].state == "D"
     assert [(gap.what, gap.detail) for gap in seen.gaps] == [("memory", MAP_LOCKED)]
 

@@ -105,6 +105,8 @@ def _quiet(view: LiveView) -> str:
     """How long there was no sign of progress, and what follows from it."""
     if view.looking:
         return f"quiet for {seconds(view.quiet_s)}, looking closer"
+    if view.asleep:
+        return f"quiet for {seconds(view.quiet_s)}, {printable(view.asleep)}"
     if view.quiet_s > view.threshold_s:
         return f"quiet for {seconds(view.quiet_s)}"
     return f"quiet for {seconds(view.quiet_s)}, looking closer after {seconds(view.threshold_s)}"

@@ -21,7 +21,8 @@ GONE = frozenset("ZX")
 class ProcessMotion(Record):
     """What one process does, for a screen: rates per second over the last window, CPU in cores.
 
-    `quiet_s` counts since its last own signal, or since it was first seen.
+    `quiet_s` counts since its last own signal, or since it was first seen; `waiting_s` is how long its main thread
+    has been seen in one and the same wait, None where that may not be seen.
     """
 
     id: ProcessId
@@ -36,6 +37,7 @@ class ProcessMotion(Record):
     growth_bytes_s: float
     signals: tuple[Signal, ...]
     quiet_s: float
+    waiting_s: float | None = None
 
     @property
     def busy(self) -> bool:
@@ -112,6 +114,7 @@ class Activities:
             state=track.last.state,
             signals=tuple(own),
             quiet_s=now - self._signalled[process.id],
+            waiting_s=track.waiting_s,
             **rates._asdict(),
         )
 

@@ -2,7 +2,8 @@
 
 Two stages. Cheap signals (`signals`, `activity`) come every second. When they leave a doubt (`suspicion`) the
 judgement wants looks: the watcher takes two, some seconds apart, and hands over what they showed with `confirm`. Only
-that makes a stall; no silence is long enough by itself. A stall ends when a signal comes back.
+that makes a stall; no silence is long enough by itself. Where they show somebody who sleeps until a moment that is
+near (`naps`), that moment is waited for first. A stall ends when a signal comes back.
 
 Silence is counted in time that was watched: when two updates are far apart, because firstlight itself was stopped or
 the machine slept, what lies between counts as three intervals at most.
@@ -18,6 +19,7 @@ from firstlight.supervise.liveness import wording
 from firstlight.supervise.liveness.activity import Activities, Activity, ProcessMotion
 from firstlight.supervise.liveness.history import Need
 from firstlight.supervise.liveness.losses import Losses
+from firstlight.supervise.liveness.naps import Nap, may_explain, nap_of
 from firstlight.supervise.liveness.novelty import Novelty
 from firstlight.supervise.liveness.sampling import Measurement
 from firstlight.supervise.liveness.suspicion import (
@@ -56,7 +58,7 @@ class Judgement(Record):
 
     `why` is a sentence with its numbers. `quiet_s` is how long there has been no signal (in a stall: none that came
     to anything), `threshold_s` how long this phase may be quiet before a look. `wants_look` stays true until
-    `confirm` is called or the doubt goes away.
+    `confirm` is called or the doubt goes away. `asleep` says who naps while all is silent, and for how long yet.
     """
 
     motion: Motion
@@ -70,6 +72,7 @@ class Judgement(Record):
     stopped_pids: frozenset[int] = frozenset()
     processes: tuple[ProcessMotion, ...] = ()
     gaps: tuple[Gap, ...] = ()
+    asleep: str = ""
 
 
 class Liveness:
@@ -96,6 +99,9 @@ class Liveness:
         self._doubts = Doubts(thresholds)
         self._stalled: Suspicion | None = None
         self._stalled_at = 0.0
+        self._nap: Nap | None = None
+        self._explained_at = -1.0
+        """The last signal before a silence that a nap explains."""
 
     def initial(self) -> Judgement:
         """The judgement before anything was measured."""
@@ -141,6 +147,7 @@ class Liveness:
         self._note_signals(self._activity.signals)
         self._note_states(gone)
         self._note_repeats(log)
+        self._note_nap()
         facts = self._facts()
         self._end_stall(facts)
         self._note_need(facts)
@@ -152,7 +159,11 @@ class Liveness:
         suspicion = suspect(facts, self._thresholds)
         if suspicion is not None and self._stalled is None:
             proof = weigh(suspicion, facts, confirmation, self._thresholds)
-            if self._doubts.convinced(suspicion, proof, self._now):
+            self._nap = nap_of(confirmation.sleeps, facts, at=self._measured_at or 0.0, thresholds=self._thresholds)
+            if proof != Proof.NONE and self._nap and self._nap.awaited and may_explain(suspicion, facts):
+                self._doubts.put_off(suspicion, self._nap.until + self._thresholds.woken_s)
+                self._explained_at = facts.signal_at
+            elif self._doubts.convinced(suspicion, proof, self._now):
                 self._stalled, self._stalled_at = suspicion, self._now
             elif suspicion == Suspicion.QUIET and proof == Proof.NONE:
                 self._computed_at = self._now  # stacks that change are work
@@ -198,15 +209,20 @@ class Liveness:
         elif log.new_bytes > 0:
             self._repeats += 1
 
+    def _note_nap(self) -> None:
+        if self._nap is not None and self._nap.is_over(self._now, self._activity.processes):
+            self._nap = None
+            self._doubts.hasten(self._now + self._thresholds.woken_s)
+
     def _note_states(self, gone: Sequence[Exit]) -> None:
         stopped = (pid for pid, process in self._activity.processes.items() if process.state == "T")
         self._stopped_since = {pid: self._stopped_since.get(pid, self._now) for pid in stopped}
         self._losses.see(self._activity.processes.values(), gone, self._now)
 
     def _note_need(self, facts: Facts) -> None:
-        """Remember the longest silence, unless it was somebody's signal that made it."""
+        """Remember the longest silence, unless it was somebody's signal that made it, or a nap that explains it."""
         need = self._needed.get(self._phase, Need(quiet_s=0.0, duration_s=0.0))
-        counts = facts.expecting and not self._stopped_since
+        counts = facts.expecting and not self._stopped_since and facts.signal_at != self._explained_at
         self._needed[self._phase] = Need(
             quiet_s=max(need.quiet_s, facts.quiet_s if counts else 0.0),
             duration_s=max(need.duration_s, self._now - self._phase_since),
@@ -248,7 +264,8 @@ class Liveness:
     def _judge(self, facts: Facts) -> Judgement:
         suspicion = suspect(facts, self._thresholds)
         wants_look = suspicion is not None and self._stalled is None and self._doubts.look_due(suspicion, self._now)
-        motion, why = self._motion(facts)
+        asleep = wording.asleep(self._nap, self._now) if self._nap and facts.quiet_s > 0 else ""
+        motion, why = self._motion(facts, asleep)
         return Judgement(
             motion=motion,
             why=why + (wording.blind() if self._blind and motion == Motion.QUIET else ""),
@@ -261,6 +278,7 @@ class Liveness:
             stopped_pids=frozenset(facts.stopped_since),
             processes=tuple(facts.processes.values()),
             gaps=self._gaps,
+            asleep=asleep if motion in {Motion.QUIET, Motion.STALLED} else "",
         )
 
     def _quiet_s(self, facts: Facts) -> float:
@@ -269,11 +287,12 @@ class Liveness:
             return max((facts.now - since for since in facts.stopped_since.values()), default=0.0)
         return facts.quiet_s if self._stalled in {None, Suspicion.QUIET} else facts.cpu_only_for_s
 
-    def _motion(self, facts: Facts) -> tuple[Motion, str]:
+    def _motion(self, facts: Facts, asleep: str) -> tuple[Motion, str]:
         if self._stalled is not None:
-            return Motion.STALLED, wording.stalled(self._stalled, facts, self._losses.lost)
+            why = wording.stalled(self._stalled, facts, self._losses.lost)
+            return Motion.STALLED, f"{why}; {asleep}" if asleep else why
         if facts.quiet_s > self._thresholds.floors.window_s:
-            return Motion.QUIET, wording.quiet(facts) if facts.expecting else wording.idle()
+            return Motion.QUIET, wording.quiet(facts, asleep) if facts.expecting else wording.idle()
         if facts.cpu_only_for_s >= self._thresholds.cpu_only_s and facts.expecting:
             return Motion.SLOW, wording.computing(facts) if facts.busy else wording.changing_stacks()
         return Motion.MOVING, wording.moving(self._activity, facts)

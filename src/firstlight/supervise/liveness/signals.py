@@ -174,10 +174,12 @@ class Track:
         self._floors = floors
         self._points: deque[Point] = deque([born] if born else [])
         self._rest_cores: float | None = None
+        self._waiting_since: float | None = None
         self._counters = _counters(floors)
 
     def see(self, point: Point) -> None:
         """Take in the newest sample."""
+        self._note_wait(point)
         self._points.append(point)
         while self._points[0].at < point.at - self._floors.growth_memory_s - self._floors.window_s:
             self._points.popleft()
@@ -186,9 +188,21 @@ class Track:
             cores = self._rate(window, cpu)
             self._rest_cores = cores if self._rest_cores is None else min(self._rest_cores, cores)
 
+    def _note_wait(self, point: Point) -> None:
+        before = self._points[-1].main_thread if self._points else None
+        if point.main_thread is None:
+            self._waiting_since = None
+        elif before is None or before.waits != point.main_thread.waits or self._waiting_since is None:
+            self._waiting_since = point.at
+
     @property
     def last(self) -> ProcessSample:
         return self._points[-1].sample
+
+    @property
+    def waiting_s(self) -> float | None:
+        """How long its main thread has been in the wait that it is in, as far as it was seen; None if it was not."""
+        return None if self._waiting_since is None else self._points[-1].at - self._waiting_since
 
     def rates(self) -> Rates:
         """For the screen and the sentences."""

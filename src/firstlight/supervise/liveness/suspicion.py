@@ -7,6 +7,9 @@
 | quiet     | no signal at all, for as long as this phase is allowed        | nobody moves or wants a CPU   |
 | cpu only  | somebody computes for long, and nothing else tells            | they spin for a missing peer  |
 
+Where the looks show somebody asleep who may go on when the clock wakes him (`naps`), proof of silence, or of a loss
+that nobody may miss, is put off until then.
+
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by
 itself: an in-process compile of ten minutes looks like this, and only an unchanged busy-wait *and* a missing peer
 tell it from a spin. From outside, one long native step (a driver that compiles, a solver) looks like a busy-wait, and
@@ -59,6 +62,9 @@ class Thresholds(Record):
     quiet_waits_s: tuple[float, ...] = (10.0, 20.0, 40.0)
     cpu_only_waits_s: tuple[float, ...] = (15.0, 30.0, 60.0)
     blind_factor: float = 2.0
+    nap_s: float = 12.0
+    naps_s: float = 125.0
+    woken_s: float = 2.0
     floors: Floors = Floors()
 
 
@@ -84,9 +90,14 @@ class Facts(NamedTuple):
     repeats: int = 0
 
     @property
+    def signal_at(self) -> float:
+        """When the last signal came."""
+        return max(self.progress_at, self.computed_at)
+
+    @property
     def quiet_s(self) -> float:
         """Seconds without any signal."""
-        return max(0.0, self.now - max(self.progress_at, self.computed_at))
+        return max(0.0, self.now - self.signal_at)
 
     @property
     def cpu_only_for_s(self) -> float:
@@ -98,16 +109,29 @@ class Facts(NamedTuple):
         return frozenset(pid for pid, process in self.processes.items() if process.busy)
 
 
+class Sleep(Record):
+    """What a look showed of a process that only the clock wakes: at most `seconds` after `seen_at` (monotonic).
+
+    Where not `exact`, `seconds` is how long it sleeps in all, and it began at some time before.
+    """
+
+    seconds: float
+    seen_at: float
+    exact: bool
+
+
 class Confirmation(Record):
     """What two looks some seconds apart showed of each process, by pid.
 
     `still`: same stacks, no CPU and no I/O worth the name. `spinning`: CPU, but in the same busy-wait both times.
     `moving`: something changed that means work. Everything else could not be told: no permission, not Python, gone.
+    `sleeps` are those whom only the clock wakes.
     """
 
     still: frozenset[int] = frozenset()
     spinning: frozenset[int] = frozenset()
     moving: frozenset[int] = frozenset()
+    sleeps: Mapping[int, Sleep] = {}
 
 
 class Proof(StrEnum):
@@ -202,16 +226,26 @@ class Doubts:
         self._looked: dict[Suspicion, int] = {}
         self._weak: dict[Suspicion, int] = {}
         self._due: dict[Suspicion, float] = {}
+        self._put_off: dict[Suspicion, float] = {}
 
     def forget(self) -> None:
         """A real signal came: begin anew."""
         self._looked.clear()
         self._weak.clear()
         self._due.clear()
+        self._put_off.clear()
 
     def look_due(self, suspicion: Suspicion, now: float) -> bool:
         """Whether it is time to look for this reason."""
-        return now >= self._due.get(suspicion, now)
+        return now >= max(self._due.get(suspicion, now), self._put_off.get(suspicion, now))
+
+    def put_off(self, suspicion: Suspicion, until: float) -> None:
+        """Do not look for this reason before: somebody sleeps until then."""
+        self._put_off[suspicion] = until
+
+    def hasten(self, at: float) -> None:
+        """Whoever slept has woken: look at `at` at the latest for what was put off."""
+        self._put_off = {suspicion: min(until, at) for suspicion, until in self._put_off.items()}
 
     def convinced(self, suspicion: Suspicion, proof: Proof, now: float) -> bool:
         """Take in what two looks proved; whether that makes it a stall."""

@@ -6,6 +6,7 @@ from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Signal
 from firstlight.core.words import size
 from firstlight.supervise.liveness.activity import Activity, ProcessMotion
+from firstlight.supervise.liveness.naps import Nap
 from firstlight.supervise.liveness.suspicion import Facts, Suspicion
 
 _NAMED_MAX = 3
@@ -66,10 +67,17 @@ def changing_stacks() -> str:
     return "no cheap signal, but two looks showed that it works"
 
 
-def quiet(facts: Facts) -> str:
-    """No signal, and no proof of a stall."""
+def quiet(facts: Facts, asleep: str = "") -> str:
+    """No signal, and no proof of a stall; perhaps somebody is `asleep` who will give one when the clock wakes him."""
+    if asleep:
+        return f"no progress signal for {facts.quiet_s:.0f} s; {asleep}"
     heartbeat = _heartbeat(facts)
     return f"no progress signal for {facts.quiet_s:.0f} s, of {facts.allowed_s:.0f} s that may pass{heartbeat}"
+
+
+def asleep(nap: Nap, now: float) -> str:
+    """Who sleeps, and when he wakes."""
+    return f"{nap.name} is asleep and wakes in {nap.until - now:.0f} s"
 
 
 def idle() -> str:

@@ -1,0 +1,77 @@
+"""Which sleep is worth waiting for before silence is called a stall. Pure.
+
+Who sleeps has said when it wakes, and may then go on: servers sleep between two attempts to reach something. A sleep
+as long as the silence that makes one look (`nap_s`) is such a *nap*. A shorter one is a poll: whoever sleeps so has
+woken since the last sign of progress, to no avail. A nap is waited for if it ends within `naps_s` of that sign, so
+that attempt after attempt without success is found in the end; of one that lasts longer nothing would be learnt.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from firstlight.core.process import ProcessId
+from firstlight.supervise.liveness.activity import ProcessMotion
+from firstlight.supervise.liveness.suspicion import Facts, Sleep, Suspicion, Thresholds, matters
+
+STIRRED_S = 1.5
+"""When a wait began is known to within an interval of samples; what began by so much later is another."""
+
+
+class Nap(NamedTuple):
+    """Who sleeps, since when, and until when at the latest, on the axis of `Facts.now`. `awaited` says whether that
+    is soon enough to wait for it."""
+
+    id: ProcessId
+    name: str
+    since: float
+    until: float
+    awaited: bool
+
+    def is_over(self, now: float, processes: Mapping[int, ProcessMotion]) -> bool:
+        """Whether it has ended, by the clock or before: a wait that began since is another, be it a sleep again."""
+        sleeper = processes.get(self.id.pid)
+        if sleeper is None or sleeper.id != self.id or now >= self.until:
+            return True
+        return sleeper.waiting_s is not None and now - sleeper.waiting_s > self.since + STIRRED_S
+
+
+def longest_nap(
+    sleeps: Mapping[int, Sleep], processes: Mapping[int, ProcessMotion], *, at: float, thresholds: Thresholds
+) -> tuple[ProcessMotion, float] | None:
+    """The process that sleeps longest from now on, and for how many seconds; None if none naps. `at` is now, by the
+    clock of `Sleep.seen_at`.
+    """
+    napping = [
+        (left_s, process)
+        for pid, sleep in sleeps.items()
+        if (process := processes.get(pid)) is not None and matters(process)
+        for left_s, whole_s in [_times(sleep, process.waiting_s or 0.0, at)]
+        if whole_s >= thresholds.nap_s
+    ]
+    if not napping:
+        return None
+    left_s, process = max(napping, key=lambda one: one[0])
+    return process, max(0.0, left_s)
+
+
+def _times(sleep: Sleep, waited_s: float, at: float) -> tuple[float, float]:
+    """How long it goes on from `at` at most, and how long it lasts in all, as far as it was seen."""
+    left_s = sleep.seen_at + sleep.seconds - at
+    if sleep.exact:
+        return left_s, left_s + waited_s
+    return min(left_s, sleep.seconds - waited_s), sleep.seconds
+
+
+def nap_of(sleeps: Mapping[int, Sleep], facts: Facts, *, at: float, thresholds: Thresholds) -> Nap | None:
+    """The longest nap that is on; `at` is `facts.now` by the clock of `Sleep.seen_at`."""
+    found = longest_nap(sleeps, facts.processes, at=at, thresholds=thresholds)
+    if found is None:
+        return None
+    process, left_s = found
+    awaited = facts.quiet_s + left_s <= thresholds.naps_s
+    return Nap(process.id, process.name, facts.now - (process.waiting_s or 0.0), facts.now + left_s, awaited)
+
+
+def may_explain(suspicion: Suspicion, facts: Facts) -> bool:
+    """Whether somebody asleep can be the reason of this silence. A peer that is gone stays away all the same."""
+    return suspicion == Suspicion.QUIET or (suspicion == Suspicion.LOST and not facts.peer_lost)
