@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.diagnose import network
+from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -17,6 +17,14 @@ _ANSWERED = re.compile(
 )
 """What a client in the server says of an answer to itself; the server's own log of requests looks otherwise, and 503
 is what a server says while it starts."""
+
+
+_BY_HTTP = (
+    r" \S*/ray/_private/|/grpc/|GcsClient| \S*/(disaggregation|kv_transfer|mooncake|nixl)/|(etcd3?|nats)/"
+    r"|(wait_for_server|_?wait_and_warmup\w*|\w*register\w*) \S*/(sglang|vllm|dynamo|lmdeploy)/"
+)
+_NO_PROXY_THERE = re.compile(r"ProxyError|(connect|connection|tunnel).{0,20}\bproxy\b|Squid|ERR_ACCESS_DENIED", re.I)
+"""What a client says whose request went to a proxy in vain."""
 
 
 def _goes_astray(scene: Scene) -> Iterator[Sighting]:
@@ -48,7 +56,11 @@ def _listens(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _to_the_proxy(scene: Scene) -> Iterator[Sighting]:
     """A connection of the server to the proxy."""
-    known = {network.parted(value.rpartition("@")[2]) for value in network.plain_proxies(scene).values()}
+    yield from _to(scene, network.plain_proxies(scene))
+
+
+def _to(scene: Scene, proxies: dict[str, str]) -> Iterator[Sighting]:
+    known = {network.parted(value.rpartition("@")[2]) for value in proxies.values()}
     ends = {(address, port) for host, port in known for address in network.addresses(scene, host)}
     ports = {port for host, port in known if port and not network.addresses(scene, host)} - network.WEB_PORTS
     for one in network.connections(scene, "ESTABLISHED", "SYN_SENT", "CLOSE_WAIT"):
@@ -60,8 +72,27 @@ def _to_the_proxy(scene: Scene) -> Iterator[Sighting]:
 def _answered_by_proxy(scene: Scene) -> Iterator[Sighting]:
     """The log has an answer to the server's own request that no server of its kind gives while it starts."""
     for line in lines(scene.bundle):
-        if _ANSWERED.search(line.message):
+        itself = _NO_PROXY_THERE.search(line.message) and any(
+            name in line.message for name in network.own_names(scene)
+        )
+        if itself or _ANSWERED.search(line.message):
             yield Sighting(shortened(f"log: {line.message}"))
+
+
+def _others_astray(scene: Scene) -> Iterator[Sighting]:
+    """No entry of no_proxy names whom the server was told to meet: gRPC and HTTP go to the proxy."""
+    entries = network.exceptions(scene)
+    for told in (*network.meetings(scene), *network.services(scene)) if network.proxies(scene) else ():
+        if not network.bypassed(told.host, entries):
+            yield Sighting(shortened(f"{told.told}, which no_proxy={','.join(entries)} lacks"), what=told.host)
+
+
+def _meets_by_proxy(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Somebody stands where others are met over HTTP or gRPC, and is connected to the proxy."""
+    there = list(where.stands(scene, _BY_HTTP))
+    pids = {pid for one in there if isinstance(one, Sighting) for pid in one.pids}
+    to_proxy = (one for one in _to(scene, network.proxies(scene)) if pids & set(one.pids))
+    yield from both(both(_others_astray(scene), to_proxy), there)
 
 
 def _connected(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -78,7 +109,7 @@ def _refused_while_listening(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _covered(scene: Scene) -> Iterator[Sighting]:
     """no_proxy names every address of the server's own."""
-    if network.plain_proxies(scene) and not any(_goes_astray(scene)):
+    if network.plain_proxies(scene) and not any((*_goes_astray(scene), *_others_astray(scene))):
         yield Sighting(shortened(f"no_proxy={','.join(network.exceptions(scene))} covers the server's own address"))
 
 
@@ -91,6 +122,7 @@ CAUSE = Cause(
         decides(
             "Does it listen, and did a proxy that no_proxy allows answer its own request?", _refused_while_listening
         ),
+        supports("Does somebody meet others through a proxy that no_proxy does not keep them from?", _meets_by_proxy),
         supports("Did such an answer come, whether or not it listens still?", _refused),
         rules_out("Does no_proxy cover its own address?", _covered),
         foresees("Will a proxy get the requests that the server sends to itself?", _goes_astray),

@@ -11,7 +11,7 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
 from firstlight.diagnose.devices import COLLECTIVE, some_in
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, processes
+from firstlight.diagnose.sightings import both, kernel_said, processes
 
 _WAITS = rf"{COLLECTIVE}|ncclSocket|recv_|TCPStore|gloo"
 
@@ -20,6 +20,44 @@ def _unconfirmed(scene: Scene) -> Iterator[Sighting | Gap]:
     """Bytes for another machine lie unconfirmed at both looks, and ranks wait for that machine."""
     if scene.bundle.phase is Phase.SERVING or scene.bundle.phase is Phase.WARMUP:
         yield from both(_unsent(scene), some_in(scene, _WAITS))
+
+
+def _half_open(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Of two machines that were looked at, one holds a connection to a port of the other, whose server does not have
+    its end; so it was at both looks, and ranks wait for each other."""
+    if len(scene.bundle.hosts) > 1 and scene.bundle.phase in {Phase.SERVING, Phase.WARMUP}:
+        yield from both(_without_other_end(scene), some_in(scene, _WAITS))
+
+
+def _without_other_end(scene: Scene) -> Iterator[Sighting]:
+    sockets = [file.socket for one in processes(scene) for file in one.files if file.socket]
+    ends = {(one.host, one.port, one.peer_host, one.peer_port) for one in sockets}
+    served = {(one.host, one.port) for one in sockets if one.state == "ESTABLISHED"}
+    listened = {one.port for one in sockets if one.state == "LISTEN"}
+    before = {one.process.id: one for one in scene.bundle.looks[0].processes}
+    for one in processes(scene):
+        then = before.get(one.process.id)
+        for file in one.files:
+            there = file.socket
+            if (
+                there is None
+                or there.state != "ESTABLISHED"
+                or not _is_far(there.peer_host)
+                or there.peer_port not in listened
+            ):
+                continue
+            known = any(host == there.peer_host for host, _ in served)
+            other = (there.peer_host, there.peer_port, there.host, there.port)
+            if known and other not in ends and then and _same(then, file):
+                where = f"{there.peer_host}:{there.peer_port}"
+                told = f"{scene.name(one.process.id.pid)} is connected to {where}, where nobody has the other end"
+                yield Sighting(shortened(told), (one.process.id.pid,), where)
+
+
+def _drops_packets(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel tells that it drops packets of connections that it has no room to remember."""
+    if scene.bundle.phase in {Phase.SERVING, Phase.WARMUP}:
+        yield from both(kernel_said(scene, r"nf_conntrack:.*table full"), some_in(scene, _WAITS))
 
 
 def _unsent(scene: Scene) -> Iterator[Sighting]:
@@ -55,7 +93,11 @@ CAUSE = Cause(
     id="idle_connection_drop",
     nature=Nature.NETWORK,
     title="what is sent to {what} is not confirmed any more, though the connection looks open",
-    clues=(supports("Do bytes for another machine stay unconfirmed while ranks wait for it?", _unconfirmed),),
+    clues=(
+        supports("Do bytes for another machine stay unconfirmed while ranks wait for it?", _unconfirmed),
+        supports("Is a connection between two machines open on one side alone?", _half_open),
+        supports("Does the kernel drop packets for want of room for connections, while ranks wait?", _drops_packets),
+    ),
     advice=Advice(
         confirm=("ss -tnoi on both machines: open here, unknown there; conntrack -L on what lies between.",),
         work_around=("net.ipv4.tcp_keepalive_time=120 with keep-alive on, or traffic before the limit passes.",),

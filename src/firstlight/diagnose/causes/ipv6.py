@@ -1,5 +1,6 @@
 """One side speaks IPv6 and the other IPv4."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -7,11 +8,12 @@ from firstlight.diagnose import network
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, said
+from firstlight.diagnose.sightings import both, lines, said
 
 _SAYS = (
     r"ipv6\s*=\s*False|address family.*not supported|IPv6 network addresses .* cannot be retrieved|\bEAFNOSUPPORT\b"
 )
+_LOOPBACK = re.compile(r"(?P<host>::1|127\.0\.0\.1)\W{1,8}(port\W{1,3})?(?P<port>\d{2,5})\b")
 _BOTH = frozenset({"::", "*"})
 """Addresses that listen to both families, unless told otherwise."""
 
@@ -64,6 +66,35 @@ def _told_and_said(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_told_ipv6(scene), said(scene, _SAYS))
 
 
+def _refused_by_family(scene: Scene) -> Iterator[Sighting]:
+    """The log says that an address of this machine refused a connection, and whoever listens on that port speaks the
+    other family only; nobody is connected to it."""
+    reached = {one.socket.peer_port for one in network.connections(scene, "ESTABLISHED")}
+    for line in lines(scene.bundle):
+        for found in _LOOPBACK.finditer(line.message) if "refused" in line.message.lower() else ():
+            port, wanted = int(found["port"]), network.family(found["host"])
+            here = [(host, pid) for host, listens, pid in _listening(scene) if listens == port]
+            if (
+                here
+                and port not in reached
+                and not any(host in _BOTH or network.family(host) == wanted for host, _ in here)
+            ):
+                host, pid = here[0]
+                yield Sighting(shortened(f"log: {line.message}"), what=found["host"])
+                yield Sighting(f"{scene.name(pid)} listens on {network.joined(host, port)}", (pid,) if pid else ())
+
+
+def _host_ipv6(scene: Scene) -> Iterator[Sighting]:
+    """The server is to listen at an IPv6 address."""
+    told = scene.bundle.option("host")
+    if told and network.family(told[0]) == 6:
+        yield Sighting(shortened(f"option: --host {told[0]}"), what=told[0])
+
+
+def _host_and_said(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_host_ipv6(scene), said(scene, r"address family.*not supported|\bEAFNOSUPPORT\b|errno:? 97\b"))
+
+
 def _connected(scene: Scene) -> Iterator[Sighting]:
     """A connection to the meeting place is made."""
     for meeting in network.meetings(scene):
@@ -80,6 +111,8 @@ CAUSE = Cause(
         supports("Does whoever listens on the meeting's port speak the other family only?", _mismatch),
         supports("Is the meeting at an IPv6 address, and every socket of IPv4?", _ipv4_only),
         supports("Is it at an IPv6 address, and does the log say that IPv6 is not used?", _told_and_said),
+        supports("Did a port refuse the family that whoever listens there does not speak?", _refused_by_family),
+        supports("Is it to listen at an IPv6 address, and is that family not supported?", _host_and_said),
         rules_out("Is a connection to the meeting place made?", _connected),
     ),
     advice=Advice(

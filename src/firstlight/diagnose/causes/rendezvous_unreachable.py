@@ -21,6 +21,8 @@ MEETS = (
 _MEETS_NATIVELY = (
     r"TCPStore|c10d::.*(Client|connect)|gloo::\S*(connect|rendezvous|Pair|Context)|PMIx?_|P?MPI_Init|GcsClient"
 )
+_HANDSHAKES = r"(startup_handshake|_?perform_handshakes?) \S*/vllm/v1/"
+_SOME_JOINED = r"\b\d+/\d+ (clients|workers|nodes|ranks|members|peers)\b.{0,20}\bjoined"
 _REFUSED = re.compile(
     r"refused|timed? ?out|unreachable|no route|(fail\w*|unable|cannot|could not) to connect", re.IGNORECASE
 )
@@ -143,6 +145,37 @@ def _meets_by_loopback_variable(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_loopback_variable(scene), _at_the_meeting(scene))
 
 
+def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process stands where it joins the others, who are to be met on another machine by an option, and nobody has a
+    connection there, made or being made: each try is refused at once."""
+    if scene.bundle.phase not in _EARLY or _files_unseen(scene):
+        return
+    for meeting in network.meetings(scene):
+        away = meeting.port and not network.is_own(scene, meeting.host) and network.addresses(scene, meeting.host)
+        if meeting.by_option and away and not any(_tried(scene, meeting)):
+            words = f"{meeting.told}, and no connection there was made or being made at either look"
+            absent = Sighting(shortened(words), what=network.joined(meeting.host, meeting.port))
+            yield from both([absent], (*_at_the_meeting(scene), *where.stands(scene, _HANDSHAKES)))
+
+
+def _tried(scene: Scene, meeting: network.Meeting) -> Iterator[bool]:
+    """Connections to a meeting, in whatever state, at any look."""
+    for look in scene.bundle.looks:
+        for socket in (file.socket for one in look.processes for file in one.files if file.socket):
+            if network.leads_to(scene, socket, meeting):
+                yield True
+
+
+def _nobody_came(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log counts who has joined, not all, and nobody of another machine is connected to the meeting here."""
+    ports = {meeting.port for meeting in network.meetings(scene) if network.is_own(scene, meeting.host)} - {0}
+    if scene.bundle.phase not in _EARLY or network.node_count(scene) < 2 or not ports or _files_unseen(scene):
+        return
+    made = (one.socket for one in network.connections(scene, "ESTABLISHED") if one.socket.port in ports)
+    if all(network.is_own(scene, socket.peer_host) for socket in made):
+        yield from both(said(scene, _SOME_JOINED), _at_the_meeting(scene))
+
+
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
     """The meeting is on this machine, a process stands there or tries again and again, and nobody of the server
     listens or has come through."""
@@ -206,6 +239,8 @@ CAUSE = Cause(
             "Does a connection stay unanswered of a process without a stack, as ranks of several nodes meet?",
             _knocks_unseen,
         ),
+        supports("Does a process join at another machine, with never a connection to it?", _never_connected),
+        supports("Did not all join, and is nobody of another machine connected?", _nobody_came),
         supports("Does the log tell that the meeting refuses, with nobody connected to it?", _refused_where_told),
         supports(
             "Does the log tell that the head of the cluster cannot be reached, and is nobody connected?",

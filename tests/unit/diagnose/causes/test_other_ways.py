@@ -101,10 +101,10 @@ def _serves(ranks: int) -> Bundle:
     return bundle(rank(0), phase=Phase.SERVING, ranks=ranks, exits=gone, question="no token within 60 s")
 
 
-def _asks(to=WEB) -> Bundle:
+def _asks(to=WEB, *, fds=(11,)) -> Bundle:
     stack = ("create_connection (socket.py:845)", "read_file (tiktoken/load.py:18)", "load (model/tokenizer.py:9)")
     web = socket("10.8.0.3:50012", to, state="SYN_SENT", fd=11)
-    return _one(stack=stack, fds=(11,), files=[web], syscall="connect(0xb)", told={"phase": Phase.CONFIG})
+    return _one(stack=stack, fds=fds, files=[web], syscall="connect(0xb)", told={"phase": Phase.CONFIG})
 
 
 RAY = {"environment": {"RAY_ADDRESS": HEAD}}
