@@ -152,7 +152,7 @@ WAYS = {
         _knocks(to="10.8.0.2:5600", stack=SHAKES, phase=Phase.SERVING),
         _knocks(to="10.8.0.2:5600", stack=SHAKES, phase=Phase.SERVING, answered=True),
     ),
-    "a vocabulary from the web": ("hub_network", _asks(), _asks(to="10.8.0.2:40131")),
+    "a vocabulary from the web": ("hub_network", _asks(), _asks(to="10.8.0.2:40131", fds=())),
     "a download in Rust": (
         "download_stuck",
         _fetches(native=["hf_xet::download (hf_xet.abi3.so)"]),
