@@ -1,8 +1,9 @@
 """A public report as a case: the bundle that such a machine would have given, and what may be said of it.
 
-Every module of this folder that holds `CASES` adds to the corpus. A case is built from the facts of a report in own
-words; names of machines, pids, paths and models are made up. `bundle` has realistic surroundings, so that causes face
-noise. Where what decides was in sight, `twin` is the same stall without it: there nothing may be established.
+Every module of this folder that holds `CASES` adds to the corpus, and so does each lot in lots/, whose cases were
+written before anybody looked at their causes. A case is built from the facts of a report in own words; names of
+machines, pids, paths and models are made up. `bundle` has realistic surroundings, so that causes face noise. Where
+what decides was in sight, `twin` is the same stall without it: there nothing may be established.
 """
 
 from collections.abc import Iterator
@@ -111,6 +112,9 @@ def all_cases() -> tuple[Case, ...]:
 
 
 def _cases() -> Iterator[Case]:
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    here = Path(__file__).parent
+    for path in sorted(here.glob("*.py")):
         if not path.name.startswith(("test_", "__", "case")):
             yield from getattr(import_module(f"{__package__}.{path.stem}"), "CASES", ())
+    for path in sorted(here.glob("lots/*/cases.py")):
+        yield from import_module(f"{__package__}.lots.{path.parent.name}.cases").CASES

@@ -33,25 +33,16 @@ Wrong verdicts: {false}. Symptoms, which only say where it shows, are left out o
 _FIRST = """
 ## Reports that nobody had at hand
 
-The reports of these seven lots were rebuilt before anybody looked at how their causes are found, but for the seventh:
-who rebuilt that had read the causes. They were run only then, and the causes mended, by mechanism, after each lot.
-Most reports of the sixth hold little that would tell. So each lot's first run
-tells how firstlight fares on reports that nobody has seen; the table above tells how it fares on them now. *Wrong*
-counts reports of which a cause was established that is not theirs, *false* those that should have been unknown and
-had a cause supported.
+The reports of these lots were rebuilt before anybody looked at how their causes are found, but for the seventh: who
+rebuilt that had read the causes. They were run only then, and the causes mended, by mechanism, after each lot. Most
+reports of the sixth hold little that would tell. So each lot's first run tells how firstlight fares on reports that
+nobody has seen; the table above tells how it fares on them now. *Wrong* counts reports of which a cause was
+established that is not theirs, *false* those that should have been unknown and had a cause supported.
 
 | lot | reports | cause in sight | established | supported | missed | not in sight | unknown | wrong | false |
 |---|---|---|---|---|---|---|---|---|---|
 """
-LOTS = (
-    "unseen",
-    "unseen_second",
-    "unseen_third",
-    "unseen_fourth",
-    "unseen_fifth",
-    "unseen_sixth",
-    "unseen_seventh",
-)
+LOTS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")
 _NATURES = {
     Nature.DEATH: "somebody is gone",
     Nature.HELD: "somebody is held",
@@ -155,13 +146,13 @@ def corpus_page(cases: Sequence[Case]) -> str:
 
 
 def _lot(number: int, name: str) -> str:
-    run: FirstRun = import_module(f"tests.corpus.{name}").FIRST_RUN
+    run: FirstRun = import_module(f"tests.corpus.lots.{name}.cases").FIRST_RUN
     return f"| {number} | {' | '.join(map(str, run.figures))} |"
 
 
 def _members() -> Iterator[str]:
     for number, name in enumerate(LOTS, start=1):
-        cases: Sequence[Case] = import_module(f"tests.corpus.{name}").CASES
+        cases: Sequence[Case] = import_module(f"tests.corpus.lots.{name}.cases").CASES
         yield f"- lot {number}: {', '.join(case.id for case in cases)}"
 
 

@@ -115,7 +115,7 @@ def test_a_bundle_that_was_written_is_judged_alike(case: Case) -> None:
 
 @pytest.mark.parametrize("name", LOTS)
 def test_a_first_run_counts_each_case_of_its_lot(name: str) -> None:
-    lot = import_module(f"tests.corpus.{name}")
+    lot = import_module(f"tests.corpus.lots.{name}.cases")
     assert lot.FIRST_RUN.figures[0] == len(lot.CASES)
 
 

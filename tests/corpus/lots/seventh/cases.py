@@ -3,7 +3,7 @@ programs than vLLM and SGLang. Who wrote them had read the causes, and just wide
 them by mechanism; the causes were not touched between the writing and the first run."""
 
 from tests.corpus.case import Case, FirstRun
-from tests.corpus.seventh_machines import (
+from tests.corpus.lots.seventh.machines import (
     BLIND,
     BUS,
     JOINS,
