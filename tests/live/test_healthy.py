@@ -9,6 +9,7 @@ from firstlight.testing.scenarios import HEALTHY, HEALTHY_WAYS
 
 pytestmark = pytest.mark.timeout(300)
 
+SLEEPER = HEALTHY[0]
 every_start = pytest.mark.parametrize("scenario", HEALTHY, ids=lambda scenario: scenario.name)
 
 
@@ -34,6 +35,12 @@ def test_nothing_is_found_wrong_with_it(ended: Ended) -> None:
 def test_once_stops_the_server_and_leaves_nothing(ended: Ended) -> None:
     assert ended.left == ()
     assert len(ended.all(Stopped)) == 1
+
+
+@pytest.mark.parametrize("scenario", [SLEEPER], ids=[SLEEPER.name])
+def test_who_sleeps_long_is_said_to_sleep(ended: Ended) -> None:
+    whys = [event.why for event in ended.all(MotionChanged) if event.motion is Motion.QUIET]
+    assert [why for why in whys if "is asleep and wakes in" in why]
 
 
 @pytest.mark.parametrize("scenario", HEALTHY_WAYS, ids=lambda scenario: scenario.options[1])

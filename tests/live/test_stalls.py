@@ -5,7 +5,7 @@ import re
 import pytest
 
 from firstlight.core.bundle import read_bundle
-from firstlight.core.events import Started, Stopped
+from firstlight.core.events import MotionChanged, Started, Stopped
 from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
@@ -147,6 +147,13 @@ def test_a_weights_file_that_is_a_fifo_is_named(ended: Ended) -> None:
     assert verdicts(ended)["fifo_without_writer"] == "established"
     assert ended.pid_of("worker_TP0") in accused(ended)
     assert "model.safetensors" in told(ended)
+
+
+@of("polls_for_file")
+def test_who_sleeps_a_second_between_two_looks_at_a_file_is_no_sleeper(ended: Ended) -> None:
+    whys = [event.why for event in ended.all(MotionChanged)]
+    assert not [why for why in whys if "asleep" in why], "a poll was taken for a sleep that is waited for"
+    assert "wait_for_file" in " ".join(stacks(ended).values())
 
 
 @of("stale_extension_lock_folder")

@@ -77,7 +77,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         "leftover_holds_port",
         "port_taken_hang",
     ),
-    "storage and memory": ("fifo_weights_folder", "slow_weights_loader", "rereads_loader"),
+    "storage and memory": ("fifo_weights_folder", "polls_for_file", "slow_weights_loader", "rereads_loader"),
     "libraries": ("preload_blocks",),
     "servers that look well": ("never_generates", "stuck_in_flight", "waiting_heartbeat", "big_log_stall"),
 }
@@ -92,6 +92,7 @@ SAID_OF_STALLS = {
     "pipe_child_died": "rank_died or dead_pipe_peer",
     "fifo_weights_folder": "fifo_without_writer established",
     "stale_extension_lock_folder": "stale_jit_lock",
+    "polls_for_file": "a stall, as soon as any other",
     "spinning_rank": "rank_died",
     "never_generates": "the request that gets no answer",
     "waiting_heartbeat": "a stall, whatever its log repeats",

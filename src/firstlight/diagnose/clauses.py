@@ -19,8 +19,8 @@ _OPERATIONS: tuple[tuple[str, str], ...] = (
     (r"result", "waits for a future"),
 )
 _STREAMS = ("its standard input", "its standard output", "its standard error")
-_TOLD_FROM_S = 1.0
-"""Whoever sleeps for less is said to sleep, and no more: a loop that polls may have ended by the time it is read."""
+_TOLD_FROM_S = 12.0
+"""A shorter sleep is one of a loop that polls: its end tells nothing, and would tell ranks apart that poll alike."""
 _PLAIN = {
     Kind.RUNS: "computes",
     Kind.ACCEPT: "waits for a connection",

@@ -64,9 +64,11 @@ STALLS = (
     Scenario("rank_dies_serving"),
     Scenario("stuck_in_flight", asks=True),
     Scenario("port_taken", ("--hang",), occupied=True),
+    Scenario("polls_for_file"),
 )
 
 HEALTHY = (
+    Scenario("sleeps_between_attempts", up=ONCE),
     Scenario("comes_up", ("--workers", "2"), ONCE),
     Scenario("trickle_load", up=ONCE),
     Scenario("slow_download", up=ONCE),

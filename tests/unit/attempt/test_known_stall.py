@@ -1,14 +1,17 @@
 """When a stall that is known is looked for, and when it is one."""
 
+import msgspec
 import pytest
 
 from firstlight.attempt.known_stall import AGAIN_S, APART_S, QUIET_S, KnownStall
 from firstlight.core.graph import Signature
 from firstlight.core.process import ProcessId
-from firstlight.core.vocabulary import Motion, Phase
+from firstlight.core.vocabulary import Motion, Phase, Role
 from firstlight.diagnose import Change, Difference, ProcessChange
 from firstlight.diagnose.compare import Stacks
+from firstlight.supervise.liveness.activity import ProcessMotion
 from firstlight.supervise.liveness.judge import Judgement, Thresholds
+from firstlight.supervise.liveness.suspicion import Sleep
 
 KNOWN = Signature(digest="aaaa", phase="weights", waits=())
 OTHER = Signature(digest="bbbb", phase="weights", waits=())
@@ -72,6 +75,36 @@ def test_another_signature_is_another_stall(found: Signature | None) -> None:
     known = KnownStall(KNOWN)
     known.take(looks(Change.STILL), {}, judged(LONG), 1.0, lambda: found)
     assert not known.seen
+
+
+def asleep(seconds: float) -> dict[int, Sleep]:
+    return {1: Sleep(seconds=seconds, seen_at=100.0, exact=True)}
+
+
+def judged_of_one(quiet_s: float) -> Judgement:
+    one = ProcessMotion(
+        id=ProcessId(pid=1, started=1),
+        name="server",
+        role=Role.OTHER,
+        rank=-1,
+        state="S",
+        cpu_cores=0.0,
+        read_bytes_s=0.0,
+        write_bytes_s=0.0,
+        socket_bytes_s=0.0,
+        growth_bytes_s=0.0,
+        signals=(),
+        quiet_s=quiet_s,
+        waiting_s=quiet_s,
+    )
+    return msgspec.structs.replace(judged(quiet_s), processes=(one,))
+
+
+@pytest.mark.parametrize(("seconds", "seen"), [(35.0, False), (1.0, True), (900.0, True)])
+def test_who_sleeps_and_will_soon_wake_is_waited_for(seconds: float, seen: bool) -> None:
+    known = KnownStall(KNOWN)
+    known.take(looks(Change.STILL), asleep(seconds), judged_of_one(LONG), 100.0, lambda: KNOWN)
+    assert known.seen == seen
 
 
 def test_a_signal_between_the_looks_speaks_against_it() -> None:

@@ -143,6 +143,8 @@ class TestPlain:
         longer = msgspec.structs.replace(quiet, quiet_s=14.0)
         assert heartbeat(longer) == "weights, quiet for 14 s"
         assert heartbeat(msgspec.structs.replace(longer, looking=True)) == "weights, quiet for 14 s, looking closer"
+        asleep = msgspec.structs.replace(longer, asleep="TP0 is asleep and wakes in 26 s")
+        assert heartbeat(asleep) == "weights, quiet for 14 s, TP0 is asleep and wakes in 26 s"
         assert heartbeat(msgspec.structs.replace(longer, motion=Motion.STALLED)) == "weights, stalled for 14 s"
 
     @pytest.mark.parametrize(

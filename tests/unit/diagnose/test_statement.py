@@ -9,7 +9,7 @@ from tests.unit.diagnose.conftest import NOW, REFUSED, bundle, ended, line, look
 from firstlight.core.bundle import LogTail
 from firstlight.core.gap import Gap
 from firstlight.core.log import PhaseSpan
-from firstlight.core.look import Listener, Lock, OpenFile, ProcessLook
+from firstlight.core.look import Listener, Lock, OpenFile, ProcessLook, TimeLimit
 from firstlight.core.vocabulary import GapReason, Phase, Role
 from firstlight.diagnose import Statement, check, state
 
@@ -48,6 +48,19 @@ def test_a_stopped_worker_and_who_waits_for_it_in_one_sentence() -> None:
     )
     assert ids(statement) == {"stopped_process": "established"}
     assert statement.suspects[0] == 123
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (TimeLimit(seconds=40.4, exact=True), "sleeps for another 40 s, in load (load.py:88)"),
+        (TimeLimit(seconds=600.0, exact=False), "sleeps for up to 10 min 00 s, in load (load.py:88)"),
+        (TimeLimit(seconds=4.0, exact=True), "sleeps in load (load.py:88)"),
+    ],
+)
+@pytest.mark.parametrize("call", ["clock_nanosleep(0x1)", "pselect6(0x0)"])
+def test_who_sleeps_long_is_said_to_wake(limit: TimeLimit, words: str, call: str) -> None:
+    assert doing(state(twice(process(100, thread(100, LOADS, call=call, limit=limit)))), 100) == words
 
 
 def test_waiting_is_followed_to_its_end() -> None:

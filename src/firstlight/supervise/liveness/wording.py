@@ -4,12 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from firstlight.core.process import Exit
 from firstlight.core.vocabulary import Signal
-from firstlight.core.words import size
+from firstlight.core.words import seconds, size
 from firstlight.supervise.liveness.activity import Activity, ProcessMotion
 from firstlight.supervise.liveness.naps import Nap
 from firstlight.supervise.liveness.suspicion import Facts, Suspicion
 
 _NAMED_MAX = 3
+_MINUTES_FROM_S = 120
 _TELLING = (
     Signal.COUNTER,
     Signal.READ,
@@ -77,7 +78,8 @@ def quiet(facts: Facts, asleep: str = "") -> str:
 
 def asleep(nap: Nap, now: float) -> str:
     """Who sleeps, and when he wakes."""
-    return f"{nap.name} is asleep and wakes in {nap.until - now:.0f} s"
+    left_s = nap.until - now
+    return f"{nap.name} is asleep and wakes in {f'{left_s:.0f} s' if left_s < _MINUTES_FROM_S else seconds(left_s)}"
 
 
 def idle() -> str:
