@@ -17,7 +17,7 @@ WORKING_CPU = 0.05
 COMPILES = (
     r"^(?!.*compile_wrapper)\S*(compil|build|jit|ninja|make_cubin|make_llir|make_ptx|nvrtc|hiprtc|codegen)\S* .*"
     r"(triton|_inductor|_dynamo|flashinfer|deep_gemm|cpp_extension|tvm|tilelang|cutlass|cute|numba|jit|aiter|compilation"
-    r"|cupy|warp/|/jax/|jaxlib|tensorrt|onnxruntime|deep_ep|thunderkittens|openvino)"
+    r"|cupy|warp/|/jax/|jaxlib|tensorrt|onnxruntime|deep_ep|thunderkittens|openvino|torch_xla|neuronx|habana|torchair|te_fusion)"
 )
 """Not `compile_wrapper`: through it every call of a compiled model goes."""
 COMPILES_NATIVELY = (
@@ -26,10 +26,14 @@ COMPILES_NATIVELY = (
     r"|nvinfer1::builder|buildSerializedNetwork|libnvinfer_builder|miopenFind|miopen::\S*(Compil|Build|FindConv)"
 )
 
+_COMPILERS = r"(nvcc|ptxas|cicc|ninja|hipcc|clang(\+\+)?|gcc|[gc]\+\+|cc1plus|icpx|bisheng|neuronx-cc)"
 BUILD_FAILED = (
-    r"ninja: build stopped|^FAILED: |(nvcc|ptxas) fatal|ptxas.*(died|segmentation)|error: command .*(nvcc|c\+\+|gcc)"
-    r"|Ninja build failed|Error building extension|(nvcc|ptxas|cicc|ninja)\b.*returned non-zero"
+    r"ninja: build stopped|^FAILED: |(nvcc|ptxas) fatal|ptxas.*(died|segmentation)|nvcc error.*died due to signal"
+    rf"|error: command .*{_COMPILERS}|\b{_COMPILERS}\W.{{0,2000}}returned non-zero|signal terminated program"
+    r"|Ninja build failed|Error building extension|(nv|hip)rtc: error|(NV|HIP)RTC_ERROR_COMPILATION"
+    r"|Failed to find C compiler|Internal Triton PTX codegen error|Could not find (nvcc|CUDA installation)"
 )
+"""Of compilers for GPUs, of those for the host that build what starts kernels, and of those that are libraries."""
 
 
 def compilers(look: Look) -> tuple[ProcessLook, ...]:

@@ -15,7 +15,7 @@ DOWNLOAD = re.compile(r"/\.locks?/.*\.lock$|/[0-9a-f]{40,64}[\w.-]*\.lock$")
 """The hub's locks, and those under which SGLang and vLLM resolve a model (in the folder for temporary files)."""
 _LOCK_FILE = re.compile(r"(^|/|\.)lock$|/locks/")
 _HUB = re.compile(r"/huggingface_hub/|/modelscope/|/transformers/|/model_loader/weight_utils\.py$")
-_LOCKS = re.compile(r"/(filelock|portalocker|fasteners|lockfile|oslo_concurrency)/|/_?file_?lock\.py$")
+_LOCKS = re.compile(r"/(filelock|portalocker|fasteners|lockfile|oslo_concurrency)/|/_?file_?lock\.py$|/lockfile\.py$")
 _TAKES = re.compile(r"acquire|_poll|__enter__|\block$")
 _INNER = 6
 """Frames in which filelock is looked for: its own, and those of whoever wraps it."""

@@ -11,12 +11,18 @@ from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
 _MEETING = re.compile(
-    r"(^|[._])(monitored_)?(barrier|all_?reduce\w*|all_?gather\w*|reduce_scatter\w*|all_?to_?all\w*|broadcast\w*"
+    r"(^|[._])(monitored_)?(barrier|all_?reduce\w*|all_?gather\w*|reduce_scatter\w*|all_?to_?all\w*|broadcast\w*|bcast\w*"
     r"|init_process_group|new_group|\w*rendezvous\w*|store_based_barrier)($|\.)",
     re.IGNORECASE,
 )
+_MEETING_IN_LIBRARIES = re.compile(
+    r"\b(nccl|rccl|hccl|oneccl|P?MPI_|gloo::|nvshmemx?_)\w*?(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all"
+    r"|broadcast|bcast|barrier|CommInit)",
+    re.IGNORECASE,
+)
+"""Of servers that are not written in Python, or whose Python does not show."""
 _MEETING_PLACES = re.compile(
-    r"/torch/distributed/|/(pynccl|parallel_state|shm_broadcast|custom_all_reduce|communication_op)\w*\.py$"
+    r"/torch/distributed/|/deep_ep/|/(pynccl|parallel_state|shm_broadcast|custom_all_reduce|communication_op)\w*\.py$"
     r"|/firstlight/embedded/worker/meeting\.py$"
 )
 
@@ -38,7 +44,10 @@ class Group(NamedTuple):
 
 def meets_others(standing: Standing) -> bool:
     """Whether a process waits in something that needs the other ranks."""
-    return any(_MEETING.search(frame.function) or _MEETING_PLACES.search(frame.file) for frame in standing.stack)
+    python = standing.stack
+    if not python:
+        return any(map(_MEETING_IN_LIBRARIES.search, standing.words))
+    return any(_MEETING.search(frame.function) or _MEETING_PLACES.search(frame.file) for frame in python)
 
 
 def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:

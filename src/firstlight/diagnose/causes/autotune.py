@@ -18,7 +18,11 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
 from firstlight.diagnose.standing import Standing
 
-_TUNES = r"auto_?tun|_tun(e|ing)\b"
+_TUNES = (
+    r"auto_?tun|_tun(e|ing)\b|\((tuner|autotune_process)\.py|tunable|benchmark_(all_configs|choices?)\b|^do_bench\b"
+    r"|AlgoGetHeuristic|FindConvolution"
+)
+"""FlashInfer's and TensorRT-LLM's tuners, torch's and Triton's, and those of the libraries of AMD."""
 _CACHE = ("cache hit", "from cache", "cached config", "loaded config", "hits on rank")
 
 
@@ -32,8 +36,9 @@ def _split(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _one_had_them(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks wait for others within the tuner, others wait elsewhere, and only some ranks told of cached results."""
-    tuning = [one for one in in_place(scene, _TUNES) if one in in_place(scene, COLLECTIVE)]
-    others = [one for one in elsewhere(scene, _TUNES) if one in in_place(scene, COLLECTIVE)]
+    waiting = set(in_place(scene, COLLECTIVE))
+    tuning = [one for one in in_place(scene, _TUNES) if one in waiting]
+    others = [one for one in elsewhere(scene, _TUNES) if one in waiting]
     if still(scene):
         yield from both(both(quoted(scene, tuning, _TUNES), quoted(scene, others)), _hits(scene, tuning))
 
@@ -49,7 +54,7 @@ def _hits(scene: Scene, tuning: list[Standing]) -> Iterator[Sighting]:
 
 def _awaited(scene: Scene) -> Iterator[Sighting | Gap]:
     """Some ranks tune on their own, and all others wait for them in a collective, be it within the tuner."""
-    waiting = in_place(scene, COLLECTIVE)
+    waiting = dict.fromkeys(in_place(scene, COLLECTIVE))
     tuning = [one for one in in_place(scene, _TUNES) if one not in waiting]
     if complete(scene) and len(tuning) + len(waiting) == len(runners(scene)):
         yield from both(quoted(scene, tuning, _TUNES), quoted(scene, waiting, COLLECTIVE))

@@ -21,7 +21,8 @@ def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
     for one in scene.standings:
         if not one.spins:
             continue
-        inner = " ".join(f"{frame.function} {frame.code}" for frame in one.stack[:3]).replace("_", " ")
+        told = [f"{frame.function} {frame.code}" for frame in one.stack[:3]] or one.words[:3]
+        inner = " ".join(told).replace("_", " ")
         if scene.whole.deaths or meets_others(one) or _WAITING_WORDS.search(inner):
             used = f" {one.change.why}" if one.change else ""
             yield Sighting(quotes.shortened(f"process {one.pid}{used}"), (one.pid,))

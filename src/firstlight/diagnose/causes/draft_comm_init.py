@@ -17,12 +17,12 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both
 from firstlight.diagnose.standing import Standing
 
-_DRAFT = r"draft|eagle|nextn|\bmtp\b|medusa|spec_(decode|worker)|speculative"
+_DRAFT = r"draft|eagle|nextn|(\b|_)mtp(\b|_)|medusa|dflash|lookahead|spec_(decode|worker)|speculative"
 _MEETS = f"{COLLECTIVE}|{COMMUNICATOR}"
 
 
 def _meets_in_draft(scene: Scene) -> tuple[Standing, ...]:
-    drafting = in_place(scene, _DRAFT) if complete(scene) else ()
+    drafting = set(in_place(scene, _DRAFT)) if complete(scene) else ()
     return tuple(one for one in in_place(scene, _MEETS) if one in drafting)
 
 
@@ -35,7 +35,8 @@ def _split(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _makes_one(scene: Scene) -> Iterator[Sighting | Gap]:
     """A communicator is made within the drafter, by some ranks and not by all."""
-    there = [one for one in _meets_in_draft(scene) if one in in_place(scene, COMMUNICATOR)]
+    making = set(in_place(scene, COMMUNICATOR))
+    there = dict.fromkeys(one for one in _meets_in_draft(scene) if one in making)
     others = [one for one in (*_meets_in_draft(scene), *elsewhere(scene, _DRAFT)) if one not in there]
     yield from both(quoted(scene, there, COMMUNICATOR), quoted(scene, others))
     yield from unseen_places(scene)

@@ -123,7 +123,7 @@ CAUSE = Cause(
         repair=("Use an image with the wheels' CUDA version (+cu128 in a CUDA 12.8 image), or a newer driver.",),
     ),
     traps=(
-        "An image's own driver library (cuda-compat) is for data-centre GPUs with an older driver; elsewhere it fails.",
+        "An image's own driver library (cuda-compat) is for data-centre GPUs with older drivers; elsewhere it fails.",
         "Two versions that are mapped are often harmless: an A/B with the matching image tells.",
     ),
 )

@@ -7,10 +7,12 @@ Flight recorder dumps decide, since they hold every rank's calls; stacks alone c
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.collective import CollectiveCall
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import (
     COLLECTIVE,
     FUSED_ALL_REDUCE,
@@ -19,14 +21,16 @@ from firstlight.diagnose.devices import (
     in_place,
     quoted,
     runners,
+    some_in,
     spinning,
     still,
     unseen_places,
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both
+from firstlight.diagnose.sightings import both, said
 from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.watchdogs import GivenUp, given_up
 
 _BETWEEN_TWO = re.compile(r"send|recv|coalesced", re.IGNORECASE)
 _EQUAL_SIZES = re.compile(
@@ -35,6 +39,12 @@ _EQUAL_SIZES = re.compile(
 _SENDS = r"^\S*send\w* \("
 _RECEIVES = r"^\S*recv\w* \("
 _RECEIVES_FROM_RANK = r"^\S*recv\w* \(distributed_c10d\.py|^ncclRecv \("
+_MISMATCH = (
+    r"Detected mismatch between collectives|mismatched collective detected|collective mismatch error"
+    r"|op\.preamble\.length <= op\.nbytes|MPI_ERR_TRUNCATE|message truncated ?: received"
+    r"|\bEI0005\b|mismatched (all_?reduce|all_?gather|broadcast) (tensor|operations|root)"
+)
+"""torch (TORCH_DISTRIBUTED_DEBUG=DETAIL), NCCL, Gloo, MPI, HCCL, Horovod."""
 _TOLD = 6
 
 Calls = dict[tuple[str, int], list[CollectiveCall]]
@@ -135,6 +145,32 @@ def _places(scene: Scene) -> dict[object, list[Standing]]:
     return found
 
 
+def _told_of_it(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A library compares what ranks call, or what arrives with what was expected, and says that it differs."""
+    yield from both(said(scene, _MISMATCH), chain(first_end(scene), some_in(scene, COLLECTIVE)))
+
+
+def _gave_up_on_other_shapes(scene: Scene) -> Iterator[Sighting]:
+    """torch's watchdogs gave up on the same call of the same group, and it was another one on different ranks."""
+    for group, calls in given_up(scene.bundle).items():
+        for number in {one.call for one in calls}:
+            same = [one for one in calls if one.call == number and one.shape]
+            if len({one.shape for one in same}) > 1:
+                yield from (_gave_up(group, one) for one in same[:_TOLD])
+
+
+def _gave_up_on_other_calls(scene: Scene) -> Iterator[Sighting]:
+    """They gave up on different calls of one group."""
+    for group, calls in given_up(scene.bundle).items():
+        if len({one.call for one in calls}) > 1:
+            yield from (_gave_up(group, one) for one in calls[:_TOLD])
+
+
+def _gave_up(group: str, one: GivenUp) -> Sighting:
+    what = " ".join(one.shape) or "a call"
+    return Sighting(shortened(f"rank {one.rank} gave up on call {one.call} of group {group}: {what}"))
+
+
 def _counts_differ(scene: Scene) -> Iterator[Sighting | Gap]:
     """NCCL counts different numbers of calls on the ranks of one communicator, at both looks, and nothing moves."""
     looks = scene.bundle.looks
@@ -183,6 +219,9 @@ CAUSE = Cause(
     clues=(
         decides("Is the same call of a group another operation, or of other sizes, on different ranks?", _differ),
         decides("Do ranks wait for each other in different groups?", _wait_across),
+        decides("Did ranks give up on the same call of a group, and was it another one?", _gave_up_on_other_shapes),
+        supports("Did ranks give up on different calls of a group?", _gave_up_on_other_calls),
+        supports("Does a library say that the calls of ranks differ, and did one end, or wait?", _told_of_it),
         supports("Does every rank wait in a collective, having come there from different places?", _different_places),
         supports(
             "Does NCCL count different numbers of calls on ranks, with nothing moving?",

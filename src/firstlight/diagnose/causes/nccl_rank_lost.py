@@ -8,9 +8,16 @@ from collections.abc import Iterator
 from firstlight.core.collective import Communicator
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, complete, some_in
 from firstlight.diagnose.names import numbers
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import both, said
+
+_BROKEN = (
+    r"(socket|NCCL|gloo|c10d|hccl).*(connection (was )?(closed|reset) by (remote )?peer)|ncclRemoteError"
+    r"|failed to pass monitoredBarrier|while waiting for send/recv from rank"
+)
 
 
 def _dead(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -29,6 +36,13 @@ def _silent(scene: Scene) -> Iterator[Sighting | Gap]:
             yield one
         elif silent := tuple(rank for rank in (*one.missing, *one.unresponsive) if rank not in one.dead):
             yield _told(one, silent, "missing or unresponsive")
+
+
+def _broken(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The connection to a rank of another machine has ended, nobody here has, and ranks still wait."""
+    if scene.bundle.nodes > 1 and complete(scene):
+        told = (one._replace(what="a rank of another machine") for one in said(scene, _BROKEN))
+        yield from both(told, some_in(scene, f"{COLLECTIVE}|{COMMUNICATOR}"))
 
 
 def _lasting(scene: Scene) -> Iterator[Communicator | Gap]:
@@ -60,6 +74,7 @@ CAUSE = Cause(
     title="NCCL cannot reach {what}, for which the others wait",
     clues=(
         supports("Does NCCL's service count ranks as dead, at both looks?", _dead),
+        supports("Did a connection to another machine break, while ranks wait and nobody here ended?", _broken),
         supports("Does NCCL's service report ranks as missing or unresponsive, at both looks?", _silent),
     ),
     advice=Advice(

@@ -10,7 +10,9 @@ from firstlight.diagnose.sightings import both, said, stands_in
 
 _ERRORS = (
     r"NET/\w+.*(got completion.*(status|error)|async (fatal )?event|call to ibv_\w+ failed|unexpected)"
-    r"|retry counter exceeded|NET/\w+ ?: .*request.*(slot|already in use)"
+    r"|retry counter exceeded|NET/\w+ ?: .*request.*(slot|already in use)|NET/\w+.*completed with error"
+    r"|\bUCX\s+ERROR\b.*(retry|timed? ?out|unreachable|input/output|completion with error)"
+    r"|nvshmem.*(ibrc|ibgda|transport).*(error|fail)"
 )
 _POLLS = r"ncclIb|ncclProxyProgress|ibv_poll_cq|mlx5_poll_cq|libibverbs"
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import (
     COLLECTIVE,
     COMMUNICATOR,
@@ -19,7 +20,7 @@ from firstlight.diagnose.devices import (
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, libraries, stands_in
+from firstlight.diagnose.sightings import both, libraries, said, stands_in
 
 APPEND_FIXED = (2, 29, 3)
 """On aarch64 ncclProxyGetPostedOps loses slots of the proxy's queue before this version, until nobody can append."""
@@ -103,6 +104,11 @@ def _builds(scene: Scene) -> Iterator[Sighting | Gap]:
             yield Sighting(shortened(f"{names}: NCCL {number} ({build[:12] or 'no build id'}) from {users[0][1]}"))
 
 
+def _lacks(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The loader does not find a function of NCCL that another library was built with, and somebody ended."""
+    yield from both(said(scene, r"undefined symbol: [nr]ccl\w+"), first_end(scene))
+
+
 def _mended(scene: Scene) -> Iterator[Sighting]:
     """Every NCCL that is mapped is newer than the faults known here, and there is but one build."""
     found = [one for one in libraries(scene.whole, "nccl") if not isinstance(one, Gap)]
@@ -114,12 +120,13 @@ def _mended(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="nccl_version",
     nature=Nature.DEVICE,
-    title="the NCCL that is loaded has a known fault, or is not the same everywhere",
+    title="the NCCL that is loaded has a known fault, lacks a function, or is not the same everywhere",
     clues=(
         decides("On aarch64, is a rank out of proxy slots with an NCCL that loses them?", _lost_slots),
         supports("Does a rank wait for a free slot of the proxy?", _waits_to_append),
         supports("Is a version with a known fault in the place where it shows?", _known),
         supports("Do processes in NCCL map different builds of it?", _different),
+        supports("Does NCCL lack a function that a library calls, and did a process end?", _lacks),
         speaks_against("Is it one build, newer than all known faults?", _mended),
     ),
     advice=Advice(

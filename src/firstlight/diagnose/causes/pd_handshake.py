@@ -1,5 +1,6 @@
 """Prefill and decode do not find each other: nobody listens where the other side registers."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -8,7 +9,7 @@ from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, processes, said
+from firstlight.diagnose.sightings import both, processes, said, variables
 
 _HANDSHAKES = (
     r"\S*(handshake|bootstrap|add_remote|get_metadata|query_\w*(agent|bootstrap|dp)|connect|register)\S* "
@@ -17,8 +18,17 @@ _HANDSHAKES = (
 _FAILED = (
     r"(nixl|mooncake|handshake|bootstrap|side.?channel|kv.?transfer).*(timed? ?out|refused|fail|unreachable|mismatch)"
 )
+_NEVER_MET = (
+    r"in KVPoll\.Bootstrapping|(error fetching|could not fetch|fail\w+ to (get|fetch)) prefill \w+ ?info"
+    r"|(prefill|decode) bootstrap failed|(prefill|decode) instance could be dead"
+)
+_ROLE_IN_JSON = re.compile(r"kv_role\W{1,8}kv_(producer|consumer|both)")
+_ROLES = {"producer": "prefill", "consumer": "decode", "both": "decode"}
+_SIDE_CHANNELS = {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600, "VLLM_MOONCAKE_BOOTSTRAP_PORT": 8998}
+"""Of vLLM, with the ports where they are unset."""
 DEFAULT_PORT = 8998
 """Of SGLang's --disaggregation-bootstrap-port."""
+JSON_MAX = 10_000
 
 
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -37,6 +47,13 @@ def _refused_there(scene: Scene) -> Iterator[Sighting | Gap]:
 def _other_side_silent(scene: Scene) -> Iterator[Sighting | Gap]:
     if _role(scene) == "decode":
         yield from (*_calls(scene), *_refused(scene))
+
+
+def _told(scene: Scene) -> Iterator[Sighting | Gap]:
+    """This is one side of two, and its log tells that it did not find the other."""
+    role = _role(scene)
+    sides = [Sighting(f"this side is for {role}")] if role else []
+    yield from both(said(scene, f"{_FAILED}|{_NEVER_MET}"), sides)
 
 
 def _in_handshake(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -63,13 +80,26 @@ def _is_here(scene: Scene, host: str) -> bool:
 
 
 def _role(scene: Scene) -> str:
-    words = scene.bundle.option("disaggregation-mode") or ("",)
-    return words[0] if words else ""
+    """Of SGLang's option, or of vLLM's connector; where that does both, it asks others as decode does."""
+    words = scene.bundle.option("disaggregation-mode")
+    if words:
+        return words[0]
+    found = _ROLE_IN_JSON.search(" ".join(scene.bundle.option("kv-transfer-config") or ())[:JSON_MAX])
+    return _ROLES[found[1]] if found else ""
 
 
 def _port(scene: Scene) -> int:
     words = scene.bundle.option("disaggregation-bootstrap-port") or ()
     return int(words[0]) if words and words[0].isdigit() else DEFAULT_PORT
+
+
+def _ports(scene: Scene) -> set[int]:
+    """Where the other side may be asked."""
+    if scene.bundle.option("disaggregation-mode"):
+        return {_port(scene)}
+    set_ = variables(scene)
+    named = {name: set_.get(name, "") for name in _SIDE_CHANNELS}
+    return {int(given) if given.isdigit() else _SIDE_CHANNELS[name] for name, given in named.items()}
 
 
 def _not_open(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -84,16 +114,17 @@ def _not_open(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _calls(scene: Scene) -> Iterator[Sighting]:
     """Somebody asks for a connection to the port and gets no answer."""
+    ports = _ports(scene)
     for one in processes(scene):
         for file in one.files:
-            if file.socket and _asks(file.socket, _port(scene)):
+            if file.socket and _asks(file.socket, ports):
                 where = f"{file.socket.peer_host}:{file.socket.peer_port}"
                 pid = one.process.id.pid
                 yield Sighting(shortened(f"{scene.name(pid)} gets no answer from {where}"), (pid,), where)
 
 
-def _asks(socket: Socket, port: int) -> bool:
-    return socket.peer_port == port and socket.state == "SYN_SENT"
+def _asks(socket: Socket, ports: set[int]) -> bool:
+    return socket.peer_port in ports and socket.state == "SYN_SENT"
 
 
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -122,6 +153,7 @@ CAUSE = Cause(
         decides("Does nobody listen on this side's bootstrap port, where somebody registers?", _nobody_listens),
         supports("Is it not open on this side, and does the log tell that it was refused?", _refused_there),
         supports("Does the bootstrap port of the other side not answer?", _other_side_silent),
+        supports("Does the log of one side tell that it did not find the other?", _told),
         supports("Does a thread stand in the handshake of the two sides, and does it fail?", _in_handshake),
         foresees("Would prefill tell decode a loopback address?", _loopback),
     ),

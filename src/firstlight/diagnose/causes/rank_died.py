@@ -1,11 +1,19 @@
 """One of several processes that do the same work has ended, and the others wait for it."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.diagnose import deaths, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.ranks import workers
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import lines
+
+_LAUNCHER_TELLS = re.compile(
+    r"process rank (\d{1,6}) with PID \d+ on node \S+ exited"
+    r"|srun: error: \S+: tasks? (\d{1,6}): (?:Out Of Memory|Killed|Segmentation|Aborted|Bus error|Exited)"
+    r"|failed \(exitcode: -?\d+\) local_rank: (\d{1,6})"
+)
 
 
 def _missed(scene: Scene) -> Iterator[Sighting]:
@@ -31,6 +39,19 @@ def _absent(scene: Scene) -> Iterator[Sighting]:
         yield Sighting(quotes.stack(waits[0].first), pids[:1])
 
 
+def _launcher_tells(scene: Scene) -> Iterator[Sighting]:
+    """mpirun, srun or torchrun tells of the end of a rank that is not here, and those here wait where ranks meet."""
+    there = {one.rank for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"}
+    waits = [group for group in scene.groups if group.together]
+    if scene.missed or not there or sum(len(group.members) for group in waits) != len(there):
+        return
+    for line in lines(scene.bundle):
+        found = _LAUNCHER_TELLS.search(line.message)
+        number = next(filter(None, found.groups()), "") if found else ""
+        if number and int(number) not in there:
+            yield Sighting(quotes.shortened(f"log: {line.message}"), what=number)
+
+
 def _elsewhere(there: set[int], missing: list[int]) -> bool:
     """Whether the missing ones may be those of other machines, as with Ray: all of the higher numbers, and many."""
     return min(missing) > max(there) and len(missing) >= len(there)
@@ -53,6 +74,7 @@ CAUSE = Cause(
     title=_title,
     clues=(
         decides("Did a rank end, before anybody else that is missed?", _missed),
+        supports("Does a launcher tell of the end of a rank, for which those here wait?", _launcher_tells),
         supports("Is a rank not there for which the others wait?", _absent),
     ),
     advice=_advice,

@@ -15,6 +15,7 @@ from firstlight.diagnose import building, clauses, quotes, storage
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
 from firstlight.diagnose.devices import runners
 from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled, polling
+from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import unseen_stacks
 from firstlight.diagnose.standing import Standing
@@ -42,12 +43,14 @@ def _is_old(scene: Scene, lock: Lock) -> bool:
 
 
 def _all_poll(scene: Scene) -> Iterator[Sighting]:
-    """Lock files could not be seen; whoever runs the model sits in a FileBaton, and nobody of the server builds."""
+    """Lock files could not be seen; whoever runs the model sits in a FileBaton, or waits for those who do where ranks
+    meet, and nobody of the server builds."""
     look, those = scene.last, runners(scene)
     if look is None or not isinstance(look.locks, Gap) or not those or any(_building(scene)):
         return
-    if all(map(_is_in_file_baton, those)):
-        yield from (Sighting(quotes.stack(one), (one.pid,)) for one in those)
+    polling_ = [one for one in those if _is_in_file_baton(one)]
+    if polling_ and all(one in polling_ or meets_others(one) for one in those):
+        yield from (Sighting(quotes.stack(one), (one.pid,)) for one in polling_)
 
 
 def _polled(scene: Scene) -> Iterator[Polled]:
