@@ -1,4 +1,5 @@
-"""How long a bundle takes to be judged: nine processes of one machine, and 64 ranks on eight. The aim: 0.5 s.
+"""How long a bundle takes to be judged: nine processes of one machine, and 64 ranks on eight. The aim: 0.5 s. And
+thousands of ranks on one machine, with a few threads each. The aims: 2 s for 2,000 and 10 s for 10,000.
 
 Timed is all that `firstlight why` does between its start and the first word: read the file, merge, judge.
 """
@@ -9,7 +10,7 @@ import msgspec
 
 from firstlight.core.bundle import Bundle, LogTail, read_bundle
 from firstlight.core.host import Host
-from firstlight.core.log import LogLine
+from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.look import Frame, Look, NativeFrame, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.record import to_json
@@ -17,6 +18,9 @@ from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import merge, reported
 
 RANKS = 8
+MANY = (2_000, 10_000)
+FEW_THREADS = 2
+FEW_FILES = 6
 THREADS = 40
 DEEP = 25
 FILES = 60
@@ -111,9 +115,30 @@ def node(k: int) -> Bundle:
     )
 
 
-def timed(written: list[bytes]) -> tuple[str, list[float], list[float]]:
+def many(count: int) -> Bundle:
+    """One machine with that many ranks, one of which is elsewhere; each has a line of the log and a phase."""
+    those = [process(100, -1, odd=False)]
+    those += [process(1000 + 10 * rank, rank, odd=rank == count // 2) for rank in range(count)]
+    small = tuple(
+        msgspec.structs.replace(one, threads=one.threads[:FEW_THREADS], files=one.files[:FEW_FILES]) for one in those
+    )
+    base = node(0)
+    said = LogLine(stream="stderr", at=NOW, text="loading", message="loading")
+    return msgspec.structs.replace(
+        base,
+        nodes=1,
+        ranks=count,
+        looks=tuple(msgspec.structs.replace(look, processes=small) for look in base.looks),
+        logs=tuple(
+            LogTail(source=f"TP{n}", lines=(msgspec.structs.replace(said, source=f"TP{n}"),)) for n in range(count)
+        ),
+        timeline=tuple(PhaseSpan(phase=Phase.WEIGHTS, source=f"TP{n}", rank=n, began=NOW - 90) for n in range(count)),
+    )
+
+
+def timed(written: list[bytes], times: int = TIMES) -> tuple[str, list[float], list[float]]:
     reading, judging = [], []
-    for _ in range(TIMES):
+    for _ in range(times):
         began = time.perf_counter()
         bundle = merge(map(read_bundle, written))
         read = time.perf_counter()
@@ -131,3 +156,8 @@ for what, written in (("nine processes", one), ("64 ranks on eight machines", ei
     print(f"{what}, {sum(map(len, written)) / 1e6:.1f} MB: {headline}")
     print(f"  read and merged in {min(reading):.3f} s, judged in {min(judging):.3f} s (best of {TIMES})")
     print(f"  the first time, with every pattern to compile: {reading[0]:.3f} s and {judging[0]:.3f} s")
+for count in MANY:
+    written = [to_json(many(count))]
+    headline, reading, judging = timed(written, times=1)
+    print(f"{count:,} ranks of one machine, {len(written[0]) / 1e6:.0f} MB: {headline[:200]}")
+    print(f"  read in {reading[0]:.2f} s, judged in {judging[0]:.2f} s")

@@ -4,6 +4,7 @@ Servers log their whole configuration in one line; a bundle from elsewhere may h
 """
 
 from collections.abc import Callable
+from operator import is_
 from typing import TypeVar
 
 import msgspec
@@ -56,6 +57,8 @@ def _frame(one: Frame) -> Frame:
 
 
 def _native(one: NativeFrame) -> NativeFrame:
+    if len(one.function) + len(one.library) <= CHARACTERS_MAX:
+        return one
     return _changed(one, function=_text(one.function), library=_text(one.library))
 
 
@@ -69,15 +72,12 @@ def _text(text: str) -> str:
 
 def _each(those: tuple[_T, ...], cut: Callable[[_T], _T]) -> tuple[_T, ...]:
     new = tuple(map(cut, those))
-    return those if all(map(_same, those, new)) else new
-
-
-def _same(one: object, other: object) -> bool:
-    return one is other
+    return those if all(map(is_, those, new)) else new
 
 
 def _changed(record: _T, **fields: object) -> _T:
     """The record with these fields; itself if nothing is new."""
-    if all(getattr(record, name) is value for name, value in fields.items()):
-        return record
-    return msgspec.structs.replace(record, **fields)  # type: ignore[type-var]
+    for name, value in fields.items():
+        if getattr(record, name) is not value:
+            return msgspec.structs.replace(record, **fields)  # type: ignore[type-var]
+    return record

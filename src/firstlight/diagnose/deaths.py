@@ -9,7 +9,7 @@ from firstlight.core.vocabulary import Phase
 from firstlight.core.words import exit_words
 from firstlight.core.words import seconds as length
 from firstlight.diagnose.clues import Advice, Sighting
-from firstlight.diagnose.logwords import first_error, is_silent, last_words
+from firstlight.diagnose.logwords import LastWords, first_error, is_silent
 from firstlight.diagnose.losses import CRASHES, was_asked
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
@@ -54,7 +54,7 @@ def _when(gone: Exit, bundle: Bundle) -> str:
 def _words(scene: Scene, gone: Exit) -> list[str]:
     """The first error of all, and the last words of whoever ended."""
     error = first_error(scene.bundle)
-    said = last_words(scene.bundle, gone.id.pid, gone.label)
+    said = LastWords(scene.bundle).of(gone.id.pid, gone.label)
     quoted = [f"first error in the log: {error.message}"] if error else []
     quoted += [f"its last words: {said}"] if said and not (error and error.message == said) else []
     return [shortened(words) for words in quoted]

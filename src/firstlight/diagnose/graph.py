@@ -72,8 +72,21 @@ def circles(scene: Scene, kinds: Collection[str] = ()) -> tuple[tuple[Link, ...]
 
 def waited_on(scene: Scene, pids: Iterable[int]) -> dict[int, int]:
     """How many wait for each of these processes, through others too."""
-    before = _before(links(scene))
-    return {pid: len(_reach(process(pid).id, before)) for pid in pids}
+    ids = {process(pid).id: pid for pid in pids}
+    return {ids[id_]: count for id_, count in _counted(ids, _before(links(scene))).items()}
+
+
+def _counted(ids: Iterable[str], before: Mapping[str, list[str]]) -> dict[str, int]:
+    """How many wait for each of these nodes, through others too. Most have the same waiters, which are followed
+    once."""
+    reached: dict[tuple[str, ...], set[str]] = {}
+    found = {}
+    for id_ in ids:
+        waiting = tuple(before.get(id_, ()))
+        if waiting not in reached:
+            reached[waiting] = _reach(waiting, before)
+        found[id_] = len(reached[waiting]) - (id_ in reached[waiting])
+    return found
 
 
 def waiters(scene: Scene, others: Collection[int]) -> set[int]:
@@ -141,16 +154,16 @@ def _before(found: Iterable[Link]) -> dict[str, list[str]]:
     return dict(before)
 
 
-def _reach(start: str, after: Mapping[str, list[str]]) -> set[str]:
-    """Everything that is reached from `start`, itself left out."""
-    reached = {start}
-    waiting = deque([start])
+def _reach(starts: Iterable[str], after: Mapping[str, list[str]]) -> set[str]:
+    """Everything that is reached from `starts`, themselves included."""
+    reached = set(starts)
+    waiting = deque(reached)
     while waiting:
         for other in after.get(waiting.popleft(), ()):
             if other not in reached:
                 reached.add(other)
                 waiting.append(other)
-    return reached - {start}
+    return reached
 
 
 def _sinks(found: tuple[Link, ...], circles: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
@@ -158,7 +171,7 @@ def _sinks(found: tuple[Link, ...], circles: tuple[tuple[str, ...], ...]) -> tup
     waiting = {link.source.id for link in found}
     in_circles = {id_ for one in circles for id_ in one}
     ends = [id_ for id_ in before if id_ not in waiting and id_ not in in_circles]
-    counted = {id_: len(_reach(id_, before)) for id_ in ends}
+    counted = _counted(ends, before)
     return tuple(sorted(ends, key=lambda id_: -counted[id_]))
 
 

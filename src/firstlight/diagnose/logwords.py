@@ -15,19 +15,22 @@ def is_silent(bundle: Bundle) -> bool:
     return not any(tail.lines for tail in bundle.logs)
 
 
-def last_words(bundle: Bundle, pid: int, label: str) -> str:
-    """The last line that a process is known to have written; empty if its lines cannot be told from others'."""
-    for tail in bundle.logs:
-        lines = [line for line in tail.lines if _speaks(line, pid, label)]
-        if lines:
-            return lines[-1].message
-    return ""
+class LastWords:
+    """The last line that each process is known to have written: by its pid, or where lines name none by its label."""
 
+    def __init__(self, bundle: Bundle) -> None:
+        self._said: dict[int | str, tuple[int, int, str]] = {}
+        for tail, one in enumerate(bundle.logs):
+            for at, line in enumerate(one.lines):
+                speaker = line.pid or line.source
+                known = self._said.get(speaker)
+                if known is None or known[0] == -tail:
+                    self._said[speaker] = (-tail, at, line.message)
 
-def _speaks(line: LogLine, pid: int, label: str) -> bool:
-    if line.pid:
-        return line.pid == pid
-    return bool(line.source) and line.source == label
+    def of(self, pid: int, label: str) -> str:
+        """The last line of the first tail that has one of it; empty if its lines cannot be told from others'."""
+        speakers = filter(None, (pid, label))
+        return max((self._said[one] for one in speakers if one in self._said), default=(0, 0, ""))[2]
 
 
 def last_lines(bundle: Bundle, most: int = 20) -> tuple[LogLine, ...]:

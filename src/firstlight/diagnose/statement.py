@@ -7,7 +7,7 @@ import msgspec
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.graph import Signature, StackTree, WaitGraph
-from firstlight.core.log import LogLine
+from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.process import Process, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.report import Finding, ReportedProcess, ReportedThread
@@ -17,7 +17,7 @@ from firstlight.diagnose.causes import all_causes
 from firstlight.diagnose.graph import to_blame, wait_graph, waited_on, waiters, what_each_does
 from firstlight.diagnose.headline import headline
 from firstlight.diagnose.hosts import spoken_finding, spoken_graph, translator
-from firstlight.diagnose.logwords import first_error, last_words
+from firstlight.diagnose.logwords import LastWords, first_error
 from firstlight.diagnose.nextsteps import next_steps
 from firstlight.diagnose.others import others
 from firstlight.diagnose.scene import Scene, scene_of
@@ -67,10 +67,10 @@ def _stated(scene: Scene, *, stalled: bool) -> Statement:
     suspects = _suspects(scene, verdicts.findings)
     suspect = scene.standing(suspects[0]) if suspects else None
     gaps = _gaps(bundle)
-    threads = others(scene, verdicts.findings)
+    threads, told = others(scene, verdicts.findings), _Reporter(bundle)
     return Statement(
         headline=headline(scene, verdicts, suspect, doing, stalled=stalled),
-        processes=tuple(_reported(bundle, one, doing[one.pid], threads.get(one.pid, ())) for one in scene.standings),
+        processes=tuple(told(one, doing[one.pid], threads.get(one.pid, ())) for one in scene.standings),
         findings=verdicts.findings,
         next_steps=next_steps(scene, verdicts, gaps, stalled=stalled),
         cause=verdicts.cause,
@@ -133,33 +133,40 @@ def _suspicion(one: Standing, waited_for: int) -> tuple[int, int, int, int]:
     return -waited_for, int(one.moves), int(ranks.is_idle(one)), _ROLES.index(one.look.process.role)
 
 
-def _reported(bundle: Bundle, one: Standing, doing: str, threads: tuple[ReportedThread, ...]) -> ReportedProcess:
-    process, sample = one.look.process, one.look.sample
-    return ReportedProcess(
-        pid=one.pid,
-        name=process.name,
-        role=process.role,
-        rank=process.rank,
-        label=process.label,
-        state=sample.state,
-        cpu_percent=round(one.change.cpu * 100, 1) if one.change else 0.0,
-        memory_bytes=sample.memory_bytes,
-        doing=doing,
-        phase=_phase(bundle, process),
-        where=one.place.frames if one.place else (),
-        last_words=last_words(bundle, process.id.pid, process.label),
-        others=threads,
-    )
+class _Reporter:
+    """Makes of a standing what a report says of the process."""
 
+    def __init__(self, bundle: Bundle) -> None:
+        self._words = LastWords(bundle)
+        self._spans: dict[int | str, PhaseSpan] = {}
+        for span in sorted(bundle.timeline, key=lambda span: span.began, reverse=True):
+            self._spans.setdefault(span.source, span)
+            self._spans.setdefault(span.rank, span)
 
-def _phase(bundle: Bundle, process: Process) -> Phase | None:
-    """The last phase that the process itself was seen to enter."""
-    own = [
-        span
-        for span in bundle.timeline
-        if (span.source and span.source == process.label) or (process.rank >= 0 and span.rank == process.rank)
-    ]
-    return max(own, key=lambda span: span.began).phase if own else None
+    def __call__(self, one: Standing, doing: str, threads: tuple[ReportedThread, ...]) -> ReportedProcess:
+        process, sample = one.look.process, one.look.sample
+        return ReportedProcess(
+            pid=one.pid,
+            name=process.name,
+            role=process.role,
+            rank=process.rank,
+            label=process.label,
+            state=sample.state,
+            cpu_percent=round(one.change.cpu * 100, 1) if one.change else 0.0,
+            memory_bytes=sample.memory_bytes,
+            doing=doing,
+            phase=self._phase(process),
+            where=one.place.frames if one.place else (),
+            last_words=self._words.of(process.id.pid, process.label),
+            others=threads,
+        )
+
+    def _phase(self, process: Process) -> Phase | None:
+        """The last phase that the process itself was seen to enter."""
+        by_label = self._spans.get(process.label) if process.label else None
+        by_rank = self._spans.get(process.rank) if process.rank >= 0 else None
+        own = [one for one in (by_label, by_rank) if one]
+        return max(own, key=lambda span: span.began).phase if own else None
 
 
 def _gaps(bundle: Bundle) -> tuple[Gap, ...]:

@@ -88,7 +88,7 @@ class Verdicts(NamedTuple):
 
 def weigh(scene: Scene, causes: Iterable[Cause], *, before: bool = False) -> Verdicts:
     """Put the clues of all `causes` to a scene: those for a start under way, or `before` it those that foresee."""
-    weighed = [one for cause in causes for one in _weighed(cause, scene, before=before)]
+    weighed = _weighed(scene, tuple(causes), before=before)
     sure = [one for one in weighed if one.certainty is Certainty.ESTABLISHED]
     explained = {id_ for one in sure for id_ in one.cause.explains}
     told = [one for one in weighed if one.certainty in TOLD]
@@ -147,14 +147,24 @@ def _order(one: Weighed) -> tuple[int, Nature, int]:
     return TOLD.index(one.certainty), one.cause.nature, -len(one.seen)
 
 
-def _weighed(cause: Cause, scene: Scene, *, before: bool) -> list[Weighed]:
-    """The cause in the whole, or on each machine; machines that come to the same finding are named in one."""
-    asked = (scene,) if cause.together else scene.machines
+def _weighed(scene: Scene, causes: tuple[Cause, ...], *, before: bool) -> list[Weighed]:
+    """Every cause in the whole, or on each machine, one machine after the other: what is asked of it is kept."""
+    sites: dict[str, list[Weighed]] = {cause.id: [] for cause in causes}
+    for where in dict.fromkeys((scene, *scene.machines)):
+        for cause in causes:
+            if where in ((scene,) if cause.together else scene.machines):
+                sites[cause.id] += _sites(cause, where, before=before)
+    return [one for cause in causes for one in _folded(sites[cause.id])]
+
+
+def _folded(sites: list[Weighed]) -> Iterable[Weighed]:
+    """Machines that come to the same finding are named in one."""
     alike: dict[object, Weighed] = {}
-    for at, one in enumerate(site for where in asked for site in _sites(cause, where, before=before)):
-        key = (one.certainty, one.title) if len(asked) > 1 and not cause.each and one.certainty in TOLD else at
+    for at, one in enumerate(sites):
+        foldable = one.scenes[0].over and not one.cause.each and one.certainty in TOLD
+        key = (one.certainty, one.title) if foldable else at
         alike[key] = _as_one(alike[key], one) if key in alike else one
-    return list(alike.values())
+    return alike.values()
 
 
 def _as_one(one: Weighed, other: Weighed) -> Weighed:

@@ -1,5 +1,6 @@
 """The server's first process, a front, an engine, or a process that crashed, has ended."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from firstlight.core.vocabulary import Role
@@ -24,17 +25,17 @@ def _all_children(scene: Scene) -> Iterator[Sighting]:
     nobody has asked for their status."""
     if scene.missed:
         return
+    born = defaultdict(list)
+    for one in scene.standings:
+        if one.look.process.role not in _MINOR:
+            born[one.look.process.ppid].append(one)
     for parent in scene.standings:
-        children = [one for one in scene.standings if _is_child(one, parent)]
+        children = born[parent.pid]
         ended = [one for one in children if one.state == "Z"]
         if ended and len(ended) == len(children) and _waits_for_children(parent):
             yield Sighting(quotes.stack(parent), (parent.pid, ended[0].pid))
             names = (scene.name(one.pid) for one in ended[:4])
             yield Sighting(shortened(f"its children have ended and are left as zombies: {', '.join(names)}"))
-
-
-def _is_child(one: Standing, parent: Standing) -> bool:
-    return one.look.process.ppid == parent.pid and one.look.process.role not in _MINOR
 
 
 def _waits_for_children(one: Standing) -> bool:
