@@ -46,6 +46,8 @@ def _by_state(standing: Standing) -> str:
         return f"is stopped by a signal (state T); kill -CONT {standing.pid} (SIGCONT) lets it go on"
     if standing.state == "t":
         return f"is held by a debugger, pid {look.tracer}" if look.tracer else "is held by a debugger"
+    if standing.frozen:
+        return "is frozen with its control group"
     if standing.state in "ZX":
         return "has ended, and its parent has not collected it (zombie)"
     return ""

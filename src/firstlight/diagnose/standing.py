@@ -11,6 +11,7 @@ from firstlight.diagnose import frames, waits
 from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
 from firstlight.diagnose.waits import Kind, Wait
 
+_FREEZER = frozenset({"do_freezer_trap", "__refrigerator"})
 _JOINS = re.compile(r"(^|\.)(join|_wait_for_tstate_lock|_shutdown|shutdown)$")
 
 
@@ -39,6 +40,13 @@ class Standing:
     @property
     def stopped(self) -> bool:
         return self.state in {"T", "t"}
+
+    @cached_property
+    def frozen(self) -> bool:
+        """Whether its control group is frozen (docker pause): its threads lie in the kernel's freezer."""
+        kernels = (one.kernel for one in self.look.threads if not isinstance(one.kernel, Gap))
+        innermost = {name for functions in kernels for name in functions[:2]}
+        return bool(_FREEZER & (innermost | {one.wchan for one in self.look.threads if isinstance(one.wchan, str)}))
 
     @property
     def spins(self) -> bool:

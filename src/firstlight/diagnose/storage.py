@@ -17,18 +17,20 @@ WEIGHTS = re.compile(
 )
 CACHES = ("compile_cache", "engine_cache", "extensions")
 _SLOW = re.compile(
-    r"nfs\d?|lustre|cifs|smb\d?|9p|ceph|gpfs|beegfs|glusterfs|afs|virtiofs|wekafs|ocfs2|gfs2|orangefs|pvfs2|panfs|acfs|mfs|vboxsf|vmhgfs|prl_fs|drvfs|davfs|smb3|nbd|fuse(\.(?!.*overlay).*)?|fuseblk"
+    r"nfs\d?|lustre|cifs|smb\d?|9p|ceph|gpfs|beegfs|glusterfs|afs|virtiofs|wekafs|ocfs2|gfs2|orangefs|pvfs2|panfs|acfs|mfs|vboxsf|vmhgfs|prl_fs|drvfs|davfs|smb3|nbd|yrfs|cpfs|icfs|quobyte|curvefs|cubefs|cvmfs|juicefs|hdfs|fuse(\.(?!.*overlay).*)?|fuseblk"
 )
 _WAITS = re.compile(
     r"folio|filemap|_page|page_|io_schedule|wait_on_(bit|buffer)|blk_|nfs|rpc_|rpc_wait|fuse|lustre|^ll_|^cl_|osc_|ceph"
     r"|cifs|smb2_|p9_|v9fs|request_wait_answer|netfs|weka|gpfs|mmfs|cxiWaitEvent|beegfs|fhgfs|virtio_fs|afs_|xfs_|ext4_|btrfs|bio_"
+    r"|ptlrpc|ldlm_|netfs|fscache|cachefiles|zio_|dmu_|dbuf_|cv_wait_common|f2fs_|jbd2_|squashfs|erofs|ovl_|nvfs|^(dm|md)_"
 )
 _ACROSS = re.compile(
     r"nfs|rpc_wait|request_wait_answer|fuse_|ceph|lustre|^ll_|^cl_|cifs|smb2_|p9_|weka|mmfs|cxiWaitEvent|beegfs|fhgfs|virtio_fs"
+    r"|ptlrpc|ldlm_|netfs|fscache|cachefiles"
 )
 """What is waited for across a network or in another program, which a signal may interrupt (state S)."""
 _RECLAIMS = re.compile(
-    r"reclaim|shrink_|try_to_free|compact|swap|kswapd|balance_pgdat|alloc_pages_slow|mem_cgroup_charge"
+    r"reclaim|shrink_|try_to_free|compact|swap|kswapd|balance_pgdat|alloc_pages_slow|mem_cgroup_charge|over_high|try_charge"
 )
 
 
@@ -88,8 +90,14 @@ def in_reclaim(scene: Scene) -> Iterator[Sighting | Gap]:
     """Threads that the kernel holds while it looks for memory to free."""
     for one, thread in threads(scene):
         where = kernel_functions(thread)
-        if thread.state in "DR" and not isinstance(where, Gap) and any(map(_RECLAIMS.search, where)):
+        if not isinstance(where, Gap) and reclaims(thread):
             yield _waiting(scene, one, thread, where)
+
+
+def reclaims(thread: ThreadLook) -> bool:
+    """Whether the kernel holds a thread while it looks for memory to free."""
+    where = kernel_functions(thread)
+    return thread.state in "DR" and not isinstance(where, Gap) and any(map(_RECLAIMS.search, where))
 
 
 def kernel_functions(thread: ThreadLook) -> tuple[str, ...] | Gap:

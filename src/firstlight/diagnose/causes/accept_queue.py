@@ -1,13 +1,14 @@
 """A connection was made that nobody accepts: the kernel shook hands, and whoever listens never came for it."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.look import OpenFile, Socket
+from firstlight.core.look import Look, OpenFile, Socket
 from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import processes, unseen_waits
+from firstlight.diagnose.sightings import kernel_said, processes, unseen_waits
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
@@ -30,6 +31,26 @@ def _unaccepted(scene: Scene) -> Iterator[Sighting | Gap]:
             words = f"TCP {network.joined(socket.host, socket.port)} to port {port}"
             yield Sighting(quotes.shortened(f"{scene.name(one.pid)} waits on {words}, whose other end nobody has"))
     yield from unseen_waits(scene)
+
+
+def _dropped(scene: Scene) -> Iterator[Sighting]:
+    """Somebody's connection to a port of this machine is not answered, where others wait to be accepted: the queue is
+    full, and the kernel drops what comes."""
+    listening = _waiting_at(scene)
+    for one in network.unanswered(scene):
+        port = one.socket.peer_port
+        if port in listening and network.is_own(scene, one.socket.peer_host):
+            quote = f"{scene.name(one.pid)}: {one.words}; {scene.name(listening[port][0])} does not accept there"
+            yield Sighting(quotes.shortened(quote), (*listening[port], one.pid), str(port))
+
+
+def _flooded(scene: Scene) -> Iterator[Sighting]:
+    """The kernel tells that more come to a port of the server than are accepted."""
+    listens = {one.socket.port: one.pid for one in network.connections(scene, "LISTEN")}
+    for one in kernel_said(scene, r"possible SYN flooding on port"):
+        found = None if isinstance(one, Gap) else re.search(r"port (?:\S*:)?(\d+)\b", one.quote)
+        if found and not isinstance(one, Gap) and int(found[1]) in listens:
+            yield one._replace(pids=(listens[int(found[1])],), what=found[1])
 
 
 def _waiters(scene: Scene) -> Iterator[tuple[Standing, Socket]]:
@@ -58,7 +79,17 @@ def _waiting_at(scene: Scene) -> dict[int, list[int]]:
         for file in one.files:
             if file.socket and _queue(file) and file.target in before:
                 found.setdefault(file.socket.port, []).append(one.process.id.pid)
+    own = {one.process.id.pid for one in processes(scene)}
+    for port, pid in _backlogs(scene.bundle.looks[0]) & _backlogs(scene.bundle.looks[-1]) if own else ():
+        if pid in own and pid not in found.get(port, ()):
+            found.setdefault(port, []).append(pid)
     return found
+
+
+def _backlogs(look: Look) -> set[tuple[int, int]]:
+    """Ports with clients that wait, and who listens there."""
+    listeners = () if isinstance(look.listeners, Gap) else look.listeners
+    return {(one.port, one.pid) for one in listeners if one.backlog > 0}
 
 
 def _queue(file: OpenFile) -> int:
@@ -77,7 +108,11 @@ CAUSE = Cause(
     id="accept_queue",
     nature=Nature.HELD,
     title="{who} does not accept the connections to port {what}",
-    clues=(supports("Does somebody wait on a connection that its listener has not accepted?", _unaccepted),),
+    clues=(
+        supports("Does somebody wait on a connection that its listener has not accepted?", _unaccepted),
+        supports("Is a connection dropped where others wait to be accepted?", _dropped),
+        supports("Does the kernel tell that more come to its port than are accepted?", _flooded),
+    ),
     advice=Advice(
         steps=("Find out what keeps {who} from its accept loop: it listens, so connecting to it succeeds.",),
         confirm=("ss -ltnp: Recv-Q of a listener counts the connections that wait to be accepted.",),

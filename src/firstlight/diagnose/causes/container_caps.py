@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
+from firstlight.diagnose import where
 from firstlight.diagnose.causes.ulimit import everyone
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.losses import CRASHES, TOGETHER_S
@@ -36,6 +37,9 @@ _NEEDS = (
 _RAISED = re.compile(r"^(?!.*(py-?spy|\bgdb\b|strace)).*(\w(Error|Exception)\b|fatal|abort)", re.IGNORECASE)
 """A refusal that was raised; one that is only warned of does no harm, and one of a debugger is not the server's."""
 _FAILS = re.compile(r"error|fail|unable|cannot|not (found|available|permitted)", re.IGNORECASE)
+_ERROR_1 = re.compile(r"\berrno\W{1,3}1\b|(process_vm|cma|vader).*(not permitted|EPERM)", re.IGNORECASE)
+_ACROSS = r"mca_(btl_(vader|sm)|smsc_cma)|uct_cma|process_vm_(readv|writev)"
+"""Where MPI and UCX copy from one rank's memory to another's by way of the kernel."""
 _DEVICES = {
     "/dev/nvidia-caps-imex-channels": re.compile(r"nvshmem|mnnvl|imex|ibgda", re.IGNORECASE),
     "/dev/infiniband": re.compile(r"ibgda|ibv_|no (ib|rdma|infiniband) device", re.IGNORECASE),
@@ -92,6 +96,14 @@ def _died_of_it(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(told, filtered)
 
 
+def _reads_others(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A rank stands where memory of other ranks is read through the kernel, the log tells error 1, and a process
+    lacks the capability for it: MPI goes on asking."""
+    messages = (line.message for line in lines(scene.bundle))
+    told = [Sighting(shortened(f"log: {message}")) for message in messages if _ERROR_1.search(message)]
+    yield from both(both(told, where.stands(scene, _ACROSS, native=True)), _lacking(scene, _NEEDS[0]))
+
+
 def _absent_device(scene: Scene) -> Iterator[Sighting | Gap]:
     """A transport between GPUs fails, and the device that it needs is not in the container."""
     here = scene.bundle.host.devices
@@ -112,6 +124,7 @@ CAUSE = Cause(
     clues=(
         decides("Was a call forbidden, and does a process lack the capability for it?", _told_and_lacking),
         supports("Does the log say that such a call was forbidden?", _told),
+        supports("Is memory of other ranks read, and was that refused?", _reads_others),
         supports("Did a process end as something was forbidden, under a filter of system calls?", _died_of_it),
         supports("Does a transport fail whose device is not there?", _absent_device),
     ),

@@ -12,13 +12,19 @@ from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, processes
 
 _DOWNLOADS = (
-    r"(http_get|xet_get|_download_to_tmp\w*|_download_files?|download_file\w*|iter_content|hf_transfer\w*"
-    r"|multipart_download|parallel_download|download_url_to_file|download_fileobj|urlretrieve|pull_files?) "
+    r"(http_get\w*|xet_get|_download_to_tmp\w*|_download_files?|download_file\w*|iter_content|hf_transfer\w*"
+    r"|multipart_download|parallel_download|download_part\w*|download_url_to_file|download_fileobj|urlretrieve"
+    r"|pull_files?|_?download_(s3|gcs|hf|azure|from_\w+|blob\w*|to_filename|snapshot\w*)|get_object_to_file"
+    r"|request_ready_chunks\w*) | \S*/(s3transfer|google/(resumable_media|cloud/storage))/"
 )
 _NATIVELY = r"hf_xet|hf_transfer|xet_(client|core|data)|cas_client"
-_TOOLS = frozenset({"wget", "curl", "aria2c", "git-lfs", "rclone", "s5cmd", "gsutil", "azcopy", "axel"})
+_TOOLS = re.compile(
+    r"wget|curl|aria2c|axel|rsync|scp|git-(lfs|remote-https?)|rclone|s5cmd|gsutil|azcopy|aws|mc|(oss|obs)util|coscli"
+    r"|skopeo|oras|dfget|hf|huggingface-cli|modelscope"
+)
 _UNFINISHED = re.compile(
-    r"\.(incomplete|part|partial|aria2|tmp|download|downloading|downloadInProgress)$|-partial$|/\._____temp/"
+    r"\.(incomplete|part|partial|aria2|tmp|temp|download|downloading|downloadInProgress|crdownload)$|-partial$"
+    r"|/\._____temp/|_?\.gstmp$|/\.azDownload-|\.(safetensors|bin|gguf|pth?)\.\w{6,10}$"
 )
 """What transfers a file; around it the hub's code asks questions and takes locks, which have causes of their own."""
 
@@ -58,7 +64,7 @@ def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
 def _tools(scene: Scene) -> Iterator[Sighting]:
     """Programs that do nothing but transfer files, and are still there."""
     for one in scene.standings:
-        if one.look.process.name in _TOOLS and one.state not in "ZX":
+        if _TOOLS.fullmatch(one.look.process.name) and one.state not in "ZX":
             yield Sighting(shortened(f"{scene.name(one.pid)} is {one.look.process.name}"), (one.pid,))
 
 

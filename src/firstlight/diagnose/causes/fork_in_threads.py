@@ -14,6 +14,11 @@ from firstlight.diagnose.standing import Standing
 PRIVATE = 0x80
 """FUTEX_PRIVATE_FLAG: only threads of this process can wake the waiter (futex(2))."""
 _LOCKS = re.compile(r"^(__)?(pthread_mutex_lock|lll_lock_wait\w*|pthread_rwlock_\w+lock|malloc|free)\b")
+_POOLS = re.compile(
+    r"^(gomp_(team_|sem_)?\w*(barrier|wait)|__kmp_\w*(barrier|suspend|wait)|rayon_core::|exec_blas\w*|blas_thread\w*"
+    r"|mkl_\w*(barrier|wait)|tbb::|tokio::)"
+)
+"""Where a library waits for the threads of its pool, which a fork does not take along."""
 
 
 def _orphaned(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -28,6 +33,14 @@ def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
     for one in _forked(scene):
         if one.look.sample.threads == 1 and _is_at_lock(one.thread):
             yield from _told(scene, one, "that only a thread of its own could release, and it has no other")
+
+
+def _without_pool(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A forked process waits for the threads of a pool, and has but the one that waits."""
+    for one in _forked(scene):
+        alone = one.look.sample.threads == 1 and one.thread is not None and _waits_for_good(one.thread)
+        if alone and one.thread and _stands_in(one.thread, _POOLS):
+            yield from _told(scene, one, "of a pool whose threads it does not have")
 
 
 def _on_a_lock(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -57,8 +70,12 @@ def _is_at_lock(thread: ThreadLook | None) -> bool:
 def _takes_lock(thread: ThreadLook) -> bool:
     """Whether it takes a lock. Events, conditions and queues wait in a Python lock, too: only the stack tells them
     from one, so where there is none a Python lock says nothing."""
+    return waits.acquires_lock(thread) or _stands_in(thread, _LOCKS) or _stands_in(thread, _POOLS)
+
+
+def _stands_in(thread: ThreadLook, functions: re.Pattern[str]) -> bool:
     native = thread.native if not isinstance(thread.native, Gap) else ()
-    return waits.acquires_lock(thread) or any(_LOCKS.match(frame.function) for frame in native[:4])
+    return any(functions.match(frame.function) for frame in native[:4])
 
 
 def _told(scene: Scene, one: Standing, why: str) -> Iterator[Sighting]:
@@ -74,6 +91,7 @@ CAUSE = Cause(
     title="{who} was forked, and waits for a lock that nobody is left in it to release",
     clues=(
         decides("Does a forked process wait for a lock whose owner it does not have?", _orphaned),
+        decides("Does a forked process wait for a pool whose threads it does not have?", _without_pool),
         supports("Does a forked process with a single thread wait for a lock of its own?", _alone),
         supports("Does a forked process of a parent with threads wait for a lock?", _on_a_lock),
     ),

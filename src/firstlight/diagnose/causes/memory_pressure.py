@@ -1,5 +1,6 @@
 """The machine is short of memory: it swaps, or looks for pages to free, and everything crawls."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -9,7 +10,7 @@ from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, processes
+from firstlight.diagnose.sightings import both, gpus, processes, threads
 
 PRESSED = 10.0
 """Percent of the time in which tasks wait for memory, from which a machine is short of it."""
@@ -19,6 +20,8 @@ SWAPS_S = 100.0
 SWAPPED_BYTES = 256 * 1024 * 1024
 FREE_SHARE = 0.1
 USUAL_PAGE = 4096
+FULL_SHARE = 0.98
+_HELD = re.compile(r"mem_cgroup_oom_(synchronize|wait)")
 _LOADS = r"load\w* .*(loader|weight_utils|safetensors|model_runner|instanttensor|gguf)"
 _COPIES = r"cuMemcpyHtoD|cudaMemcpy|cuMemAlloc|cuMemCreate|cudaMalloc"
 
@@ -56,6 +59,31 @@ def _thrashes(scene: Scene) -> Iterator[Sighting | Gap]:
 def _reclaims(scene: Scene) -> Iterator[Sighting | Gap]:
     """Threads of the server look for memory to free, and tasks wait for memory."""
     yield from both(storage.in_reclaim(scene), _pressed(scene))
+
+
+def _group_is_full(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The control group has reached its limit of memory, and the kernel holds a thread in search of some at both
+    looks; where the pressure is known, that tells more."""
+    searching = [one for one in storage.in_reclaim(scene) if _searched_before(scene, one)]
+    for path, group in {one.facts.cgroup.path: one.facts.cgroup for one in processes(scene)}.items():
+        used, most = group.memory_bytes, group.memory_max_bytes
+        if not isinstance(used, Gap) and not isinstance(most, Gap) and 0 < most * FULL_SHARE <= used:
+            full = Sighting(shortened(f"control group {path}: {size(used)} of {size(most)} used"))
+            yield from both([full], searching)
+
+
+def _searched_before(scene: Scene, one: Sighting | Gap) -> bool:
+    old = None if isinstance(one, Gap) else where.before(scene, one.pids[0])
+    return old is not None and any(map(storage.reclaims, old.threads))
+
+
+def _held_until_freed(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The control group is out of memory, and its owner has asked the kernel to hold its processes, not to kill."""
+    for one, thread in threads(scene):
+        functions = storage.kernel_functions(thread)
+        if not isinstance(functions, Gap) and any(map(_HELD.search, functions)):
+            pid = one.process.id.pid
+            yield Sighting(shortened(f"{scene.name(pid)} is held in {' < '.join(functions[:3])}"), (pid,))
 
 
 def _swapped_out(scene: Scene) -> Iterator[Sighting]:
@@ -122,6 +150,8 @@ CAUSE = Cause(
     clues=(
         decides("Does the machine swap while tasks wait for memory?", _thrashes),
         decides("Does the kernel hold the server while it looks for memory to free?", _reclaims),
+        decides("Does the kernel hold a process until its control group has memory again?", _held_until_freed),
+        supports("Is the control group at its limit, and memory searched for at both looks?", _group_is_full),
         supports("Does much of the server lie in swap while tasks wait for memory?", _swapped_and_pressed),
         supports("Has the page cache taken the memory that a GPU shares?", _cache_in_the_way),
         supports("Does a copy to the GPU not return, on a kernel with large pages?", _large_pages),

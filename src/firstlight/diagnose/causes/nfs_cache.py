@@ -8,12 +8,13 @@ from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, lines
+from firstlight.diagnose.sightings import both, lines, said
 
 _LOST = (
     r"Stale file handle|Errno 116|Errno 39\b|Directory not empty|No such file or directory|FileNotFoundError"
     r"|\.nfs[0-9a-f]{8,}|Device or resource busy|No locks available|Errno 37\b"
 )
+_DATABASE = r"sqlite.{0,40}(OperationalError|disk I/O error)|database is locked|locking protocol"
 _CACHES = r"(put|get|dump|replace|rename|_?write\w*|save\w*|load\w*|acquire) .*(triton|_inductor|cache|flashinfer)"
 
 
@@ -36,6 +37,13 @@ def _error_and_place(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_tripped(scene), _places(scene))
 
 
+def _database(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A cache's database cannot be locked or written, and the caches, or the home that they lie in, are on a slow
+    file system: SQLite needs locks that work."""
+    there = map(storage.lying, storage.slow_places(scene, *storage.CACHES, "home"))
+    yield from both(said(scene, _DATABASE), there)
+
+
 def _waits_in_cache(scene: Scene) -> Iterator[Sighting | Gap]:
     """Somebody stands in a cache's code, held by the kernel for storage, and the cache lies on a slow file system."""
     yield from both(both(storage.in_storage(scene), where.stands(scene, _CACHES)), _places(scene))
@@ -48,6 +56,7 @@ CAUSE = Cause(
     clues=(
         decides("Does an error name a file in a compile cache on a network file system?", _error_and_place),
         supports("Does a thread wait for storage in a cache on a network file system?", _waits_in_cache),
+        supports("Is a cache's database refused on a network file system?", _database),
         foresees("Does a compile cache lie on a network file system?", _places),
     ),
     advice=Advice(

@@ -4,25 +4,39 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.diagnose import network, quotes
+from firstlight.diagnose import network, quotes, storage
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import unseen_waits
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
+_TERMINAL = re.compile(r"n_tty_write|tty_write|pty_write")
+
 
 def _full(scene: Scene) -> Iterator[Sighting | Gap]:
     for one in scene.standings:
         writes = _writes(one) and not any(network.sent(scene, one.look, file) > 0 for file in one.wait.files)
         if writes or _puts(one):
+            what = "terminal" if _on_terminal(one) else "pipe" if writes else "queue"
             blocks = f"process {one.pid} blocks in {quotes.call(one.thread)}"
-            yield Sighting(quotes.shortened(blocks), (one.pid, *one.wait.pids), "pipe" if writes else "queue")
+            yield Sighting(quotes.shortened(blocks), (one.pid, *one.wait.pids), what)
             yield Sighting(quotes.stack(one), (one.pid,))
     yield from unseen_waits(scene)
 
 
 def _writes(one: Standing) -> bool:
+    return _into_end(one) or _on_terminal(one)
+
+
+def _on_terminal(one: Standing) -> bool:
+    """A terminal that was stopped (Ctrl-S), or whose window nobody reads."""
+    functions = storage.kernel_functions(one.thread) if one.thread else ()
+    terminal = not isinstance(functions, Gap) and any(map(_TERMINAL.search, functions))
+    return one.wait.kind is Kind.WRITE and terminal
+
+
+def _into_end(one: Standing) -> bool:
     return one.wait.kind is Kind.WRITE and any(file.kind in {"pipe", "fifo", "socket"} for file in one.wait.files)
 
 
@@ -43,6 +57,8 @@ _READ = "Read the pipe, or use communicate() where a Popen made it: who has its 
 
 
 def _advice(_scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
+    if any(one.what == "terminal" for one in seen):
+        return Advice(steps=("Press Ctrl-Q in its terminal, or send the output to a file.",))
     return Advice(steps=(_READ, _SEE) if any(one.what == "pipe" for one in seen) else (_SEE,))
 
 

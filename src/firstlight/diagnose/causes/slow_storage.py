@@ -11,13 +11,17 @@ from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, lines
+from firstlight.diagnose.sightings import both, kernel_said, lines
 
 FAULTS_S = 5.0
 """Pages fetched from storage each second from which a process is said to read through page faults."""
 FAST_BYTES_S = 500_000_000
 """What a local disk gives; below it, a load that faults is held up by its storage."""
 PRESSED = 20.0
+IDLE_CORES = 0.5
+_NO_ANSWER = (
+    r"(nfs|lustre|ceph).*(not responding|timed ?out|hung)|I/O error, dev|nvme.*(I/O|timeout)|Buffer I/O error"
+)
 _LOADS = (
     r"(load\w*|_?copy\w*|weight\w*|get_tensor|safe\w*|__getitem__|read\w*) .*"
     r"(loader|safetensors|weight|modeling_utils|gguf|serialization|checkpoint|tensorizer|streamer|convert)"
@@ -72,6 +76,32 @@ def _faults_on_weights(scene: Scene) -> Iterator[Sighting | Gap]:
             standing = scene.standing(one.pids[0])
             opened = [file.target for file in storage.weight_files(standing.look)] if standing else []
             yield from [one, Sighting(shortened(f"weights: {opened[0]}"), one.pids)] if opened else []
+
+
+def _crawls(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel holds whoever loads weights; it computes little, and reads slower than any disk should."""
+    passed = where.seconds_between(scene)
+    loading = {pid for one in _loading(scene) if isinstance(one, Sighting) for pid in one.pids}
+    for held in storage.in_storage(scene) if passed else ():
+        standing = None if isinstance(held, Gap) else scene.standing(held.pids[0])
+        change = standing.change if standing else None
+        if isinstance(held, Gap):
+            yield held
+        elif standing and change and change.cpu < IDLE_CORES and standing.pid in loading:
+            old = where.before(scene, standing.pid)
+            now, then = standing.look.sample.disk_read_bytes, old.sample.disk_read_bytes if old else 0
+            read = 0 if isinstance(now, Gap) or isinstance(then, Gap) else now - then
+            if 0 < read < FAST_BYTES_S * passed and any(storage.weight_files(standing.look)):
+                yield held
+                yield Sighting(f"{scene.name(standing.pid)} read {size(read)} in {passed:.0f} s", held.pids)
+
+
+def _kernel_complains(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel tells of storage that does not answer, while weights are loaded from a slow file system or somebody
+    is held for storage."""
+    told = list(kernel_said(scene, _NO_ANSWER))
+    if scene.bundle.phase in _LOADING or any(isinstance(one, Sighting) for one in _loading(scene)):
+        yield from both(told, (*storage.slow_weights(scene), *storage.in_storage(scene)))
 
 
 def _faults(scene: Scene) -> Iterator[Sighting]:
@@ -132,6 +162,10 @@ CAUSE = Cause(
         supports("Are weights on a slow file system being read?", _reads_slowly),
         supports("Are weights fetched page by page, below the speed of a disk?", _faults_anywhere),
         supports("Does the kernel hold a thread for pages of weights, of which it fetches many?", _faults_on_weights),
+        supports("Is whoever loads weights held for storage, and reads slower than a disk should?", _crawls),
+        supports(
+            "Does the kernel tell of storage that does not answer, while weights are loaded?", _kernel_complains
+        ),
         speaks_against("Is the machine short of memory?", _short_of_memory),
         foresees("Do the weights lie on a slow file system?", _foreseen),
     ),
