@@ -54,13 +54,17 @@ def confirmation(looks: TwoLooks) -> Confirmation:
         change: frozenset(one.id.pid for one in looks.difference.processes if one.change is change)
         for change in Change
     }
-    seen_at = looks.second.monotonic
     return Confirmation(
         still=by_change[Change.STILL],
         spinning=by_change[Change.SPINNING],
         moving=by_change[Change.MOVING],
         sleeps={
-            pid: Sleep(seconds=limit.seconds, seen_at=seen_at, exact=limit.exact)
-            for pid, limit in sleeping(looks.second).items()
+            pid: Sleep(
+                seconds=asleep.limit.seconds,
+                seen_at=looks.second.monotonic,
+                exact=asleep.limit.exact,
+                slept_s=asleep.slept_s,
+            )
+            for pid, asleep in sleeping(looks.first, looks.second).items()
         },
     )

@@ -1,33 +1,94 @@
 """Who sleeps, and when the clock will wake them. Pure.
 
-A process sleeps if its main thread does, or if that waits for nothing but what its own process could tell it, and no
-other thread of it runs Python: so stands an event loop of asyncio in which everything waits for a timer. A lock, a
-queue or a peer that is waited for with a time-out is no sleep: somebody was to come.
+A process sleeps if its main thread does, or if that waits for its own threads alone and they sleep: in a join, for a
+future, or in an event loop that only the process itself could wake. Threads that run none of the program's code (idle
+workers of a pool, say) move nothing on and do not count. A lock, a queue or a peer that is waited for with a time-out
+is no sleep: somebody was to come.
 """
 
+import re
+from itertools import takewhile
+from typing import NamedTuple
+
 from firstlight.core.gap import Gap
-from firstlight.core.look import Look, OpenFile, ProcessLook, ThreadLook, TimeLimit
+from firstlight.core.look import Frame, Look, OpenFile, ProcessLook, ThreadLook, TimeLimit
+from firstlight.diagnose import frames
 
 _OWN_EVENTS = "anon_inode:[eventfd]"
+_FUTURES = "/concurrent/futures/_base.py"
+_POOL = "/concurrent/futures/thread.py"
+_JOINS = re.compile(r"(^|\.)(join|_wait_for_tstate_lock|_shutdown)$")
+_SAME_END_S = 0.01
 
 
-def sleeping(look: Look) -> dict[int, TimeLimit]:
-    """The processes that sleep, by pid, each with the end of its sleep."""
-    limits = {one.process.id.pid: _sleep(one) for one in look.processes}
-    return {pid: limit for pid, limit in limits.items() if limit is not None}
+class Asleep(NamedTuple):
+    """The end of a process's sleep. `slept_s` is how long it has slept at least at the second look; None for a main
+    thread, since how often that has waited so far tells better."""
+
+    limit: TimeLimit
+    slept_s: float | None = None
 
 
-def _sleep(look: ProcessLook) -> TimeLimit | None:
+def sleeping(first: Look, second: Look) -> dict[int, Asleep]:
+    """The processes that sleep in the second look, by pid."""
+    before = {one.process.id: one for one in first.processes}
+    apart_s = second.monotonic - first.monotonic
+    found = {one.process.id.pid: _sleep(one, before.get(one.process.id), apart_s) for one in second.processes}
+    return {pid: asleep for pid, asleep in found.items() if asleep is not None}
+
+
+def _sleep(look: ProcessLook, before: ProcessLook | None, apart_s: float) -> Asleep | None:
     main = next((one for one in look.threads if one.tid == look.process.id.pid), None)
-    if main is None or main.limit is None or (main.fds and not _only_wakes_itself(main, look)):
+    if main is None:
         return None
-    return main.limit
+    if main.limit and not main.fds:
+        return Asleep(main.limit)
+    looped = bool(main.fds) and _only_itself_wakes(main, look)
+    if not looped and not _awaits_threads(main.stack):
+        return None
+    others = [one for one in look.threads if one is not main and _could_move_it_on(one)]
+    if others:
+        return _of_threads(others, before, apart_s)
+    return Asleep(main.limit) if looped and main.limit else None
 
 
-def _only_wakes_itself(main: ThreadLook, look: ProcessLook) -> bool:
+def _of_threads(threads: list[ThreadLook], before: ProcessLook | None, apart_s: float) -> Asleep | None:
+    """The longest of their sleeps, if all of them sleep. One that ends as it did at the first look is the same."""
+    sleeps = [(one.limit.seconds, one.tid, one.limit) for one in threads if one.limit and not one.fds]
+    if len(sleeps) < len(threads):
+        return None
+    seconds, tid, limit = max(sleeps, key=lambda sleep: sleep[:2])
+    then = next((one.limit for one in before.threads if one.tid == tid), None) if before else None
+    same = limit.exact and then is not None and abs(then.seconds - apart_s - seconds) < _SAME_END_S
+    return Asleep(limit, apart_s if same else 0.0)
+
+
+def _awaits_threads(stack: tuple[Frame, ...] | Gap) -> bool:
+    """Whether a thread waits for others to end, or to come to a result."""
+    inner = () if isinstance(stack, Gap) else takewhile(frames.is_plumbing, stack)
+    return any(
+        frame.file.endswith(_FUTURES)
+        or (frames.basename(frame) == "threading.py" and _JOINS.search(frame.function) is not None)
+        for frame in inner
+    )
+
+
+def _could_move_it_on(thread: ThreadLook) -> bool:
+    """Whether a thread is at work for the program, or may be, and does not only wait for others itself."""
+    if isinstance(thread.stack, Gap):
+        return True
+    works = any(not frames.is_plumbing(frame) or _is_given_work(frame) for frame in thread.stack)
+    return works and not _awaits_threads(thread.stack)
+
+
+def _is_given_work(frame: Frame) -> bool:
+    """A worker of a pool that does something, if only in the standard library."""
+    return frame.function.endswith("run") and frame.file.endswith(_POOL)
+
+
+def _only_itself_wakes(main: ThreadLook, look: ProcessLook) -> bool:
     waited = [one for one in look.files if one.fd in main.fds]
-    alone = all(one is main or one.stack == () for one in look.threads)
-    return alone and len(waited) == len(main.fds) and all(_is_own(one, look.process.id.pid) for one in waited)
+    return len(waited) == len(main.fds) and all(_is_own(one, look.process.id.pid) for one in waited)
 
 
 def _is_own(file: OpenFile, pid: int) -> bool:

@@ -163,6 +163,20 @@ def test_who_is_stopped_is_told_though_another_sleeps() -> None:
     assert stopped.play(20, sleeper) == Motion.STALLED
 
 
+@pytest.mark.parametrize(
+    ("left_s", "slept_s", "motion"),
+    [(0.5, 0.0, Motion.STALLED), (4.0, 5.0, Motion.STALLED), (9.0, 5.0, Motion.QUIET)],
+)
+def test_of_a_thread_it_counts_how_long_that_was_seen_asleep(left_s: float, slept_s: float, motion: Motion) -> None:
+    """The main thread has waited for it all the while, which says nothing."""
+
+    def looks(now: Scene) -> Confirmation:
+        sleep = Sleep(seconds=left_s + LOOK_S, seen_at=now.at - LOOK_S, exact=True, slept_s=slept_s)
+        return Confirmation(still=frozenset(now.actors), sleeps={10: sleep})
+
+    assert scene(looks=looks).play(20) == motion
+
+
 def test_looks_that_find_life_put_nothing_off() -> None:
     def living(now: Scene) -> Confirmation:
         return Confirmation(moving=frozenset(now.actors), sleeps={10: Sleep(seconds=90, seen_at=now.at, exact=True)})

@@ -45,7 +45,7 @@ def longest_nap(
         (left_s, process)
         for pid, sleep in sleeps.items()
         if (process := processes.get(pid)) is not None and matters(process)
-        for left_s, whole_s in [_times(sleep, process.waiting_s or 0.0, at)]
+        for left_s, whole_s in [_times(sleep, process, at)]
         if whole_s >= thresholds.nap_s
     ]
     if not napping:
@@ -54,12 +54,11 @@ def longest_nap(
     return process, max(0.0, left_s)
 
 
-def _times(sleep: Sleep, waited_s: float, at: float) -> tuple[float, float]:
+def _times(sleep: Sleep, process: ProcessMotion, at: float) -> tuple[float, float]:
     """How long it goes on from `at` at most, and how long it lasts in all, as far as it was seen."""
     left_s = sleep.seen_at + sleep.seconds - at
-    if sleep.exact:
-        return left_s, left_s + waited_s
-    return min(left_s, sleep.seconds - waited_s), sleep.seconds
+    slept_s = process.waiting_s or 0.0 if sleep.slept_s is None else sleep.slept_s + at - sleep.seen_at
+    return (left_s, left_s + slept_s) if sleep.exact else (min(left_s, sleep.seconds - slept_s), sleep.seconds)
 
 
 def nap_of(sleeps: Mapping[int, Sleep], facts: Facts, *, at: float, thresholds: Thresholds) -> Nap | None:

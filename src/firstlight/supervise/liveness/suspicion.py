@@ -112,12 +112,14 @@ class Facts(NamedTuple):
 class Sleep(Record):
     """What a look showed of a process that only the clock wakes: at most `seconds` after `seen_at` (monotonic).
 
-    Where not `exact`, `seconds` is how long it sleeps in all, and it began at some time before.
+    Where not `exact`, `seconds` is how long it sleeps in all, and it began at some time before. `slept_s` is how long
+    it had slept by then at least; None where it is the main thread that sleeps, of which that is measured.
     """
 
     seconds: float
     seen_at: float
     exact: bool
+    slept_s: float | None = None
 
 
 class Confirmation(Record):
