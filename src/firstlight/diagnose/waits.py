@@ -136,17 +136,22 @@ def _lock(pid: int, locks: tuple[Lock, ...]) -> Lock | None:
 
 
 _ACQUIRES = re.compile(r"\bacquire\b|^(async )?with\b.*:|\b_?r?lock\b", re.IGNORECASE)
+_TAKES = re.compile(r"(^|\.)(acquire|_acquireLock|__enter__|_lock_unlock_module)$")
+_TAKEN_BY_NAME = re.compile(r"importlib[./]_bootstrap|/logging/__init__\.py$")
 _NO_LOCK = re.compile(r"(^|\.)(wait|wait_for|get|put|join|_wait_for_tstate_lock|result|barrier|accept|select|poll)$")
 
 
 def acquires_lock(thread: ThreadLook) -> bool:
     """Whether a thread is stuck taking a Python lock: in a futex, on a line that takes one, outside of any condition.
 
-    Without the source text this cannot be told, and is not claimed.
+    Without the source text this cannot be told, and is not claimed, but for the locks of imports and of logging,
+    which functions of their own take.
     """
     if isinstance(thread.stack, Gap) or not thread.stack or _kind(thread)[0] is not Kind.FUTEX:
         return False
     leaf = thread.stack[0]
+    if _TAKES.search(leaf.function) and _TAKEN_BY_NAME.search(leaf.file):
+        return True
     return bool(_ACQUIRES.search(leaf.code)) and not _NO_LOCK.search(leaf.function)
 
 

@@ -1,5 +1,6 @@
 """The server's first process, a front, an engine, or a process that crashed, has ended."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -8,9 +9,18 @@ from firstlight.diagnose import deaths, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import lines
 from firstlight.diagnose.standing import Standing
 
 _FOR_CHILDREN = ("multiprocessing/connection.py", "multiprocessing/popen_fork.py", "/subprocess.py")
+_TELLS = re.compile(
+    r"^(?!.*(restart|respawn|replac|retry)).*"
+    r"\b(worker|engine ?core|engine|scheduler|detokenizer|actor|raylet|node|child|sub-?process|proc(ess)?)\b.{0,100}"
+    r"(\bdied\b|\bwas killed\b|\bcrashed\b|marked dead|(exited|terminated) unexpectedly|exit ?code\W{1,3}-[1-9]"
+    r"|exited on signal)",
+    re.IGNORECASE,
+)
+_PID = re.compile(r"\bpid\W{1,3}(\d+)", re.IGNORECASE)
 _MINOR = frozenset({Role.HELPER, Role.COMPILER})
 
 
@@ -38,6 +48,16 @@ def _all_children(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"its children have ended and are left as zombies: {', '.join(names)}"))
 
 
+def _told(scene: Scene) -> Iterator[Sighting]:
+    """A parent, a launcher or a cluster tells of the end of a process that nobody here saw end; one that it names by
+    its pid is not there."""
+    there = {str(one.pid) for one in scene.standings if one.state not in "ZX"}
+    for line in () if scene.ended else lines(scene.bundle):
+        found = _TELLS.search(line.message)
+        if found and not there & set(_PID.findall(line.message)):
+            yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else ())
+
+
 def _waits_for_children(one: Standing) -> bool:
     return any(frame.file.endswith(_FOR_CHILDREN) for frame in one.stack)
 
@@ -45,6 +65,8 @@ def _waits_for_children(one: Standing) -> bool:
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     if scene.missed:
         return deaths.title(scene, seen)
+    if seen[0].quote.startswith("log:"):
+        return "a process of the server has ended, as the log tells"
     parent = scene.name(seen[0].pids[0])
     return shortened(f"every process that {parent} started has ended, and it waits for them")
 
@@ -52,6 +74,8 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
 def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
     if scene.missed:
         return deaths.advice(scene, seen)
+    if seen[0].quote.startswith("log:"):
+        return Advice(steps=("Read that process's own log from the start, and the kernel's (dmesg) for its end.",))
     return Advice(
         steps=(
             "Run the command of a child by itself: one that ends before its program begins says nothing in the log.",
@@ -66,6 +90,7 @@ CAUSE = Cause(
     title=_title,
     clues=(
         decides("Did a process end without which the server cannot be?", _missed),
+        supports("Does the log tell of the end of a process?", _told),
         supports("Has every child that a process waits for ended?", _all_children),
     ),
     advice=_advice,
