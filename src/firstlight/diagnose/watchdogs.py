@@ -9,7 +9,7 @@ from firstlight.diagnose.sightings import lines
 
 _CALL = re.compile(
     r"\[Rank (?P<rank>\d{1,6})\] Watchdog caught collective operation timeout: "
-    r"WorkNCCL\(SeqNum=(?P<call>\d{1,12}), OpType=(?P<operation>\w{1,40})(?:, NumelIn=(?P<elements>\d{1,20}))?"
+    r"Work[NH]CCL\(SeqNum=(?P<call>\d{1,12}), OpType=(?P<operation>\w{1,40})(?:, NumelIn=(?P<elements>\d{1,20}))?"
 )
 _GROUP = re.compile(
     r"PG GUID (?P<group>\S{1,60}) Rank (?P<rank>\d{1,6})\].{0,120}\bat work(?: sequence id)?: (?P<call>\d{1,12})"

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.deaths import first_end
-from firstlight.diagnose.devices import CUSTOM_ALL_REDUCE, all_in, diverted, in_place, runners, spinning, still
+from firstlight.diagnose.devices import (
+    CUSTOM_ALL_REDUCE,
+    FUSED_ALL_REDUCE,
+    all_in,
+    diverted,
+    in_place,
+    runners,
+    spinning,
+    still,
+)
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said, variable
 
@@ -26,7 +35,8 @@ def _expandable(scene: Scene) -> Iterator[Sighting]:
 
 
 def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(all_in(scene, CUSTOM_ALL_REDUCE), spinning(scene))
+    """Fused with what follows it or not, it spins for flags that peers write."""
+    yield from both(all_in(scene, f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"), spinning(scene))
 
 
 def _diverted(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -40,8 +50,8 @@ def _sets_up(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _off(scene: Scene) -> Iterator[Sighting]:
-    """Memory that torch shares has a switch of its own."""
-    if in_place(scene, _SYMMETRIC):
+    """Memory that torch shares has a switch of its own, and so have fused kernels."""
+    if in_place(scene, f"{_SYMMETRIC}|{FUSED_ALL_REDUCE}"):
         return
     if scene.bundle.option("disable-custom-all-reduce") is not None:
         yield Sighting("option: --disable-custom-all-reduce")
@@ -62,7 +72,10 @@ CAUSE = Cause(
     advice=Advice(
         confirm=("Start once with --disable-custom-all-reduce (vLLM, SGLang): then NCCL does the work.",),
         work_around=(
-            "--disable-custom-all-reduce; for symmetric memory VLLM_ALLREDUCE_USE_SYMM_MEM=0.",
+            (
+                "--disable-custom-all-reduce; for symmetric memory VLLM_ALLREDUCE_USE_SYMM_MEM=0; for fused kernels"
+                " VLLM_ALLREDUCE_USE_FLASHINFER=0, in SGLang --enforce-disable-flashinfer-allreduce-fusion."
+            ),
             "With expandable segments: leave expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF.",
         ),
         repair=("See what is in the way of peers: iommu=pt, ACS off on the bridges above the GPUs, BAR1 size.",),

@@ -7,7 +7,8 @@ from firstlight.core.gap import Gap
 from firstlight.core.words import seconds as length
 from firstlight.core.words import size
 from firstlight.diagnose import storage, where
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
+from firstlight.diagnose.devices import spinning
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said, threads
@@ -67,6 +68,12 @@ def _told_and_grows(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_growing(scene), said(scene, _SAYS))
 
 
+def _waits_for_the_gpu(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Allocating waits for what runs on the GPU: a kernel that does not end, and nothing grows."""
+    if scene.changes and not any(isinstance(one, Sighting) for one in _growing(scene)):
+        yield from spinning(scene)
+
+
 CAUSE = Cause(
     id="host_memory_pin",
     nature=Nature.SLOW,
@@ -74,6 +81,7 @@ CAUSE = Cause(
     clues=(
         decides("Does a process that grows stand in a call that pins memory?", _pins_and_grows),
         supports("Does a thread stand in a call that pins memory?", _pinning),
+        speaks_against("Do GPUs spin, with nothing growing?", _waits_for_the_gpu),
         supports("Does the log speak of host memory, and does a process grow?", _told_and_grows),
     ),
     advice=Advice(

@@ -11,6 +11,7 @@ from firstlight.diagnose.sightings import both, said, stands_in
 _ERRORS = (
     r"NET/\w+.*(got completion.*(status|error)|async (fatal )?event|call to ibv_\w+ failed|unexpected)"
     r"|retry counter exceeded|NET/\w+ ?: .*request.*(slot|already in use)|NET/\w+.*completed with error"
+    r"|NET/IB ?: unable to open device"
     r"|\bUCX\s+ERROR\b.*(retry|timed? ?out|unreachable|input/output|completion with error)"
     r"|nvshmem.*(ibrc|ibgda|transport).*(error|fail)"
 )

@@ -1,5 +1,6 @@
 """This build of NCCL has a known fault, or ranks run different builds of it."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,8 +12,10 @@ from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import (
     COLLECTIVE,
     COMMUNICATOR,
+    all_in,
     in_place,
     quoted,
+    runners,
     some_in,
     still,
     unseen_native,
@@ -24,6 +27,11 @@ from firstlight.diagnose.sightings import both, libraries, said, stands_in
 
 APPEND_FIXED = (2, 29, 3)
 """On aarch64 ncclProxyGetPostedOps loses slots of the proxy's queue before this version, until nobody can append."""
+_CHOOSES = re.compile(
+    r"NCCL_(ALGO|PROTO|P2P_DISABLE|P2P_LEVEL|SHM_DISABLE|NVLS_ENABLE|MNNVL_ENABLE|CUMEM_ENABLE|IB_DISABLE|NET|CROSS_NIC"
+    r"|(MIN|MAX)_(NCHANNELS|CTAS)|BUFFSIZE|NTHREADS)"
+)
+"""By these NCCL chooses algorithm, protocol and transport, on each rank by itself."""
 _APPEND = r"^ncclLocalOpAppend\b"
 _CAPTURE = r"^\S*(capture|graph)\w* \(|cudaStream(Begin|End)Capture|cuGraphInstantiate"
 
@@ -104,6 +112,26 @@ def _builds(scene: Scene) -> Iterator[Sighting | Gap]:
             yield Sighting(shortened(f"{names}: NCCL {number} ({build[:12] or 'no build id'}) from {users[0][1]}"))
 
 
+def _set_differently(scene: Scene) -> Iterator[Sighting | Gap]:
+    """All ranks wait in NCCL, and have different values for what all of them must choose alike."""
+    yield from both(_differing(scene), all_in(scene, f"{COMMUNICATOR}|{COLLECTIVE}"))
+
+
+def _differing(scene: Scene) -> Iterator[Sighting | Gap]:
+    told: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    everybody = runners(scene.whole)
+    yield from (one.look.facts.environment for one in everybody if isinstance(one.look.facts.environment, Gap))
+    known = [(one.pid, dict(one.look.facts.environment)) for one in everybody
+             if not isinstance(one.look.facts.environment, Gap)]  # fmt: skip
+    for name in {name for _, set_ in known for name in set_ if _CHOOSES.fullmatch(name)}:
+        for pid, set_ in known:
+            told[name][set_.get(name, "unset")].append(pid)
+    for name, values in told.items():
+        if len(values) > 1 and len(known) == len(everybody):
+            for value, pids in values.items():
+                yield Sighting(shortened(f"{scene.names.all(tuple(pids))}: {name} {value}"), what=name)
+
+
 def _lacks(scene: Scene) -> Iterator[Sighting | Gap]:
     """The loader does not find a function of NCCL that another library was built with, and somebody ended."""
     yield from both(said(scene, r"undefined symbol: [nr]ccl\w+"), first_end(scene))
@@ -120,12 +148,13 @@ def _mended(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="nccl_version",
     nature=Nature.DEVICE,
-    title="the NCCL that is loaded has a known fault, lacks a function, or is not the same everywhere",
+    title="the NCCL that is loaded has a known fault, lacks a function, or is not the same, or set alike, everywhere",
     clues=(
         decides("On aarch64, is a rank out of proxy slots with an NCCL that loses them?", _lost_slots),
         supports("Does a rank wait for a free slot of the proxy?", _waits_to_append),
         supports("Is a version with a known fault in the place where it shows?", _known),
         supports("Do processes in NCCL map different builds of it?", _different),
+        supports("Do ranks that wait in NCCL have different settings of it?", _set_differently),
         supports("Does NCCL lack a function that a library calls, and did a process end?", _lacks),
         speaks_against("Is it one build, newer than all known faults?", _mended),
     ),

@@ -20,7 +20,8 @@ _FAILED = (
 )
 _NEVER_MET = (
     r"in KVPoll\.Bootstrapping|(error fetching|could not fetch|fail\w+ to (get|fetch)) prefill \w+ ?info"
-    r"|(prefill|decode) bootstrap failed|(prefill|decode) instance could be dead"
+    r"|(prefill|decode) instance could be dead"
+    r"|(handshake|bootstrap|side.?channel).*(timed? ?out|refused|fail|unreachable|mismatch)"
 )
 _ROLE_IN_JSON = re.compile(r"kv_role\W{1,8}kv_(producer|consumer|both)")
 _ROLES = {"producer": "prefill", "consumer": "decode", "both": "decode"}
@@ -53,7 +54,7 @@ def _told(scene: Scene) -> Iterator[Sighting | Gap]:
     """This is one side of two, and its log tells that it did not find the other."""
     role = _role(scene)
     sides = [Sighting(f"this side is for {role}")] if role else []
-    yield from both(said(scene, f"{_FAILED}|{_NEVER_MET}"), sides)
+    yield from both(said(scene, _NEVER_MET), sides)
 
 
 def _in_handshake(scene: Scene) -> Iterator[Sighting | Gap]:

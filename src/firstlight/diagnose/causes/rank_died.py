@@ -5,10 +5,14 @@ from collections.abc import Iterator
 
 from firstlight.diagnose import deaths, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
-from firstlight.diagnose.ranks import workers
+from firstlight.diagnose.ranks import minority, workers
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import lines
 
+FAILED_WITHIN = "its work"
+_UNCAUGHT = re.compile(
+    r"Exception in thread|hit an exception|exception (was )?never retrieved|uncaught exception", re.I
+)
 _LAUNCHER_TELLS = re.compile(
     r"process rank (\d{1,6}) with PID \d+ on node \S+ exited"
     r"|srun: error: \S+: tasks? (\d{1,6}): (?:Out Of Memory|Killed|Segmentation|Aborted|Bus error|Exited)"
@@ -39,6 +43,19 @@ def _absent(scene: Scene) -> Iterator[Sighting]:
         yield Sighting(quotes.stack(waits[0].first), pids[:1])
 
 
+def _failed_within(scene: Scene) -> Iterator[Sighting]:
+    """A rank told of an error that nobody caught in it, and is not where the others wait: the process lives, and what
+    did its work does not."""
+    away = {one.rank: one for one in minority(scene.groups) if one.rank >= 0 and not one.moves}
+    for line in lines(scene.bundle):
+        if not scene.missed and line.rank in away and _UNCAUGHT.search(line.message):
+            there = away[line.rank]
+            yield Sighting(
+                quotes.shortened(f"log of {scene.name(there.pid)}: {line.message}"), (there.pid,), FAILED_WITHIN
+            )
+            yield Sighting(quotes.stack(there), (there.pid,))
+
+
 def _launcher_tells(scene: Scene) -> Iterator[Sighting]:
     """mpirun, srun or torchrun tells of the end of a rank that is not here, and those here wait where ranks meet."""
     there = {one.rank for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"}
@@ -58,12 +75,20 @@ def _elsewhere(there: set[int], missing: list[int]) -> bool:
 
 
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
-    return deaths.title(scene, seen) if scene.missed else "rank {what} is not there, and the others wait for it"
+    if scene.missed:
+        return deaths.title(scene, seen)
+    if any(one.what == FAILED_WITHIN for one in seen):
+        return "{who} failed and did not end, and the others wait for it"
+    return "rank {what} is not there, and the others wait for it"
 
 
 def _advice(scene: Scene, seen: tuple[Sighting, ...]) -> Advice:
     if scene.missed:
         return deaths.advice(scene, seen)
+    if any(one.what == FAILED_WITHIN for one in seen):
+        return Advice(
+            steps=("Read the whole error in the log of {who}; end the server, since nobody does its work now.",)
+        )
     return Advice(steps=("Read that rank's own log from the start, and the kernel's (dmesg) for its end.",))
 
 
@@ -74,6 +99,7 @@ CAUSE = Cause(
     title=_title,
     clues=(
         decides("Did a rank end, before anybody else that is missed?", _missed),
+        supports("Did a rank fail without an end, and do the others wait for it?", _failed_within),
         supports("Does a launcher tell of the end of a rank, for which those here wait?", _launcher_tells),
         supports("Is a rank not there for which the others wait?", _absent),
     ),

@@ -231,6 +231,11 @@ WAYS = {
         _two(stack=("set_device (torch/cuda/__init__.py:500)",), told={"gpus": gpus(2, fabric="in progress")}),
         _two(stack=("set_device (torch/cuda/__init__.py:500)",)),
     ),
+    "a fused all-reduce over NVLink": (
+        "custom_allreduce",
+        _two(stack=("trtllm_allreduce_fusion (flashinfer/comm/trtllm_ar.py:600)", *FORWARD), told={"gpus": _busy(2)}),
+        _two(stack=("trtllm_allreduce_fusion (flashinfer/comm/trtllm_ar.py:600)", *FORWARD)),
+    ),
     "AMD's quick all-reduce": (
         "custom_allreduce",
         _two(stack=("quick_all_reduce (vllm/quick_all_reduce.py:200)", *FORWARD), told={"gpus": _busy(2)}),
@@ -256,3 +261,11 @@ def test_symmetric_memory_is_not_switched_off_with_the_engines_all_reduce(judge)
     assert judge(_two(stack=stack, told=off), "custom_allreduce").word == "supported"
     own = ("all_reduce (vllm/custom_all_reduce.py:90)", *FORWARD)
     assert judge(_two(stack=own, told={**off, "gpus": _busy(2)}), "custom_allreduce").word == "excluded"
+
+
+def test_an_allocation_that_waits_for_the_gpu_pins_nothing_yet(judge):
+    pins = {"stack": (), "native": ("cudaHostAlloc (libcudart.so.12)",)}
+    assert judge(_two(**pins), "host_memory_pin").word == "supported"
+    assert judge(_two(**pins, told={"gpus": _busy(2)}), "host_memory_pin").word == "open"
+    grows = {"moves": Moves(locked_bytes=4 << 30), "told": {"gpus": _busy(2)}}
+    assert judge(_two(**pins, **grows), "host_memory_pin").word == "established"

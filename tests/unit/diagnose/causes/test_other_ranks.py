@@ -74,6 +74,16 @@ def _launched(*log: str) -> Bundle:
     return bundle(front(), *made, ranks=3, nodes=2, log=[line(text, level="ERROR") for text in log])
 
 
+def _failed_inside(text: str) -> Bundle:
+    idle = ("wait (threading.py:331)", "recv_requests (sglang/srt/managers/scheduler.py:1400)")
+    return bundle(front(), rank(0, stack=ALL_REDUCE), rank(1, stack=idle), log=[line(text, number=1, level="ERROR")])
+
+
+def _settings(*values: str) -> Bundle:
+    facts = [ordinary_facts(variables={"NCCL_P2P_DISABLE": value}) for value in values]
+    return bundle(front(), *(rank(at, stack=ALL_REDUCE, facts=one) for at, one in enumerate(facts)))
+
+
 def _locks(*, builds: bool) -> Bundle:
     polls = (
         "blocking_acquire (tvm_ffi/utils/lockfile.py:100)",
@@ -172,6 +182,15 @@ WAYS = {
     ),
     "mpirun tells of a rank": ("rank_died", _launched(ABORTED), _launched("mpirun: 3 processes started")),
     "srun tells of a task": ("rank_died", _launched(SRUN), _launched("srun: job 7 has been allocated resources")),
+    "a rank whose thread failed": (
+        "rank_died", _failed_inside("Exception in thread Thread-3 (forward)"), _failed_inside("Slow step in thread"),
+    ),
+    "settings of NCCL for one rank only": (
+        "nccl_version", _settings("1", "0"), _settings("1", "1"),
+    ),
+    "a card that cannot be opened": (
+        "nccl_transport_bug", _two("NCCL WARN NET/IB : Unable to open device erdma_1"), _two("NET/IB : using mlx5_0"),
+    ),
     "a lock of TVM": ("stale_jit_lock", _locks(builds=False), _locks(builds=True)),
     "a lock that was not seen, awaited by all": (
         "stale_jit_lock", _unseen_locks(rest=ALL_REDUCE), _unseen_locks(rest=FORWARD),
