@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from firstlight.gpus.watching import GpuSample
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Thresholds
 from firstlight.supervise.liveness.sampling import MainThread, Measurement
 from firstlight.supervise.liveness.signals import KIB
+from firstlight.supervise.liveness.suspicion import Sleep
 
 THRESHOLDS = Thresholds()
 FLOORS = THRESHOLDS.floors
@@ -252,6 +254,28 @@ def test_total_silence_is_reported_within_the_promise_whatever_came_before(befor
     assert server.judgements[-1].motion == Motion.STALLED
     first_look = next(i for i in range(began, began + PROMISE_S) if server.judgements[i].wants_look)
     assert first_look - began <= THRESHOLDS.quiet_s + 1
+
+
+PATIENCE_S = int(THRESHOLDS.naps_s + THRESHOLDS.woken_s + LOOKS_TAKE_S) + 2
+NAPS = st.builds(Sleep, seconds=st.floats(0, 200), seen_at=st.just(0.0), exact=st.booleans())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seconds=st.lists(
+        st.tuples(st.dictionaries(st.sampled_from(PIDS), NAPS), st.integers(0, 1)), min_size=1, max_size=20
+    )
+)
+def test_a_silent_server_is_a_stall_in_the_end_whoever_sleeps_however_often(
+    seconds: list[tuple[dict[int, Sleep], int]],
+) -> None:
+    server = Server(STILL)
+    for sleeps, waits in itertools.islice(itertools.cycle(seconds), PATIENCE_S):
+        seen_at = 998.0 + len(server.judgements)
+        seen = {pid: msgspec.structs.replace(sleep, seen_at=seen_at) for pid, sleep in sleeps.items()}
+        server.seen = msgspec.structs.replace(STILL, sleeps=seen)
+        server.second(dict.fromkeys(PIDS, Second(waits=waits)))
+    assert server.stalled_after is not None
 
 
 @settings(max_examples=25, deadline=None)

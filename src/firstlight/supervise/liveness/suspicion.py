@@ -7,7 +7,7 @@
 | quiet     | no signal at all, for as long as this phase is allowed        | nobody moves or wants a CPU   |
 | cpu only  | somebody computes for long, and nothing else tells            | they spin for a missing peer  |
 
-Where the looks show somebody asleep who may go on when the clock wakes him (`naps`), proof of silence, or of a loss
+Where the looks show somebody asleep who may go on when the clock wakes them (`naps`), proof of silence, or of a loss
 that nobody may miss, is put off until then.
 
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by

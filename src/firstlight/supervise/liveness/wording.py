@@ -69,7 +69,7 @@ def changing_stacks() -> str:
 
 
 def quiet(facts: Facts, asleep: str = "") -> str:
-    """No signal, and no proof of a stall; perhaps somebody is `asleep` who will give one when the clock wakes him."""
+    """No signal, and no proof of a stall; perhaps somebody is `asleep`, who may give one when woken."""
     if asleep:
         return f"no progress signal for {facts.quiet_s:.0f} s; {asleep}"
     heartbeat = _heartbeat(facts)
@@ -77,7 +77,7 @@ def quiet(facts: Facts, asleep: str = "") -> str:
 
 
 def asleep(nap: Nap, now: float) -> str:
-    """Who sleeps, and when he wakes."""
+    """Who sleeps, and when they wake."""
     left_s = nap.until - now
     return f"{nap.name} is asleep and wakes in {f'{left_s:.0f} s' if left_s < _MINUTES_FROM_S else seconds(left_s)}"
 
