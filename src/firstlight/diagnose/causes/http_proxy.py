@@ -27,6 +27,9 @@ _NO_PROXY_THERE = re.compile(r"ProxyError|(connect|connection|tunnel).{0,20}\bpr
 """What a client says whose request went to a proxy in vain."""
 
 
+_TARGET = re.compile(r"(?:host='|https?://)(?P<host>[\w.:-]+?)(?:',? port=|:)(?P<port>\d{1,5})\b")
+
+
 def _goes_astray(scene: Scene) -> Iterator[Sighting]:
     """A proxy is set, and no_proxy does not name the address under which the server asks itself."""
     entries = network.exceptions(scene)
@@ -59,6 +62,15 @@ def _to_the_proxy(scene: Scene) -> Iterator[Sighting]:
     yield from _to(scene, network.plain_proxies(scene))
 
 
+def _asked_itself_in_vain(scene: Scene, message: str) -> bool:
+    """Whether a request to the server's own address failed at a proxy, which may be on this machine, too."""
+    if not _NO_PROXY_THERE.search(message):
+        return False
+    at_proxies = {network.parted(value.rpartition("@")[2])[1] for value in network.proxies(scene).values()}
+    own = set(network.own_names(scene))
+    return any(found["host"] in own and int(found["port"]) not in at_proxies for found in _TARGET.finditer(message))
+
+
 def _to(scene: Scene, proxies: dict[str, str]) -> Iterator[Sighting]:
     known = {network.parted(value.rpartition("@")[2]) for value in proxies.values()}
     ends = {(address, port) for host, port in known for address in network.addresses(scene, host)}
@@ -72,10 +84,7 @@ def _to(scene: Scene, proxies: dict[str, str]) -> Iterator[Sighting]:
 def _answered_by_proxy(scene: Scene) -> Iterator[Sighting]:
     """The log has an answer to the server's own request that no server of its kind gives while it starts."""
     for line in lines(scene.bundle):
-        itself = _NO_PROXY_THERE.search(line.message) and any(
-            name in line.message for name in network.own_names(scene)
-        )
-        if itself or _ANSWERED.search(line.message):
+        if _ANSWERED.search(line.message) or _asked_itself_in_vain(scene, line.message):
             yield Sighting(shortened(f"log: {line.message}"))
 
 

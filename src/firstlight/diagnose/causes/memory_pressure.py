@@ -95,6 +95,17 @@ def _swapped_out(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"{scene.name(pid)} has {size(swapped)} in swap"), (pid,))
 
 
+def _comes_from_swap(scene: Scene) -> Iterator[Sighting]:
+    """Much of a process lies in swap, and it fetches many pages."""
+    passed = where.seconds_between(scene)
+    for one in _swapped_out(scene):
+        standing = scene.standing(one.pids[0])
+        faults = standing.change.major_faults if standing and standing.change else 0
+        if passed and faults >= SWAPS_S * passed:
+            yield one
+            yield Sighting(f"{scene.name(one.pids[0])} fetched {faults} pages in {passed:.0f} s", one.pids)
+
+
 def _swapped_and_pressed(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_swapped_out(scene), _pressed(scene))
 
@@ -153,6 +164,7 @@ CAUSE = Cause(
         decides("Does the kernel hold a process until its control group has memory again?", _held_until_freed),
         supports("Is the control group at its limit, and memory searched for at both looks?", _group_is_full),
         supports("Does much of the server lie in swap while tasks wait for memory?", _swapped_and_pressed),
+        supports("Does a process of which much lies in swap fetch many pages?", _comes_from_swap),
         supports("Has the page cache taken the memory that a GPU shares?", _cache_in_the_way),
         supports("Does a copy to the GPU not return, on a kernel with large pages?", _large_pages),
         rules_out("Does nobody wait for memory?", _at_ease),

@@ -42,8 +42,11 @@ def _into_end(one: Standing) -> bool:
 
 def _puts(one: Standing) -> bool:
     operation = one.place.operation if one.place else None
-    in_queue = operation is not None and re.search(r"(^|\.)put$", operation.function) is not None
-    return in_queue and one.wait.kind is Kind.FUTEX
+    if operation is None:
+        return False
+    in_queue = re.search(r"(^|\.)put$", operation.function) is not None and one.wait.kind is Kind.FUTEX
+    by_zmq = "/zmq/" in operation.file and operation.function.rpartition(".")[2].startswith("send")
+    return in_queue or (by_zmq and one.wait.kind is Kind.POLL)
 
 
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:

@@ -20,9 +20,9 @@ BUS_STATUS = 128 + Signals.SIGBUS
 _REFUSED = (
     r"posix_fallocate.*(no space|failed)|(error|failed).{0,20}(creating|allocating) (a )?shared memory"
     r"|(shared memory|shm\b|/dev/shm|psm_\w+).*(no space left|too small|insufficient|cannot allocate|bus error)"
-    r"|(no space left|bus error|insufficient).*(shared memory|shm\b|/dev/shm)"
+    r"|(no space left|bus error|insufficient).*(shared memory|shm\b|/dev/shm|/psm_)"
     r"|unable to (write to|resize) (file|shared memory object) <?/?torch_"
-    r"|^(?!.*(permi|denied|no such|exist)).*(fail\w*|unable|cannot|not enough \w+).{0,80}/dev/shm"
+    r"|^(?!.*(permi|denied|no such|exist|too many|busy)).*(fail\w*|unable|cannot|not enough \w+).{0,80}/dev/shm"
 )
 _EXCHANGES = (
     r"(_?create_\w*buffer|SharedMemory|__init__|ShmRing\w*|acquire_write|broadcast_object) .*(shm|shared_memory)"

@@ -181,3 +181,17 @@ def test_a_database_of_a_cache_across_the_network(judge):
     home = {"host": host(places=(place("home", "/root", filesystem="nfs4"),))}
     assert judge(_one(told={"log": said, **home}), "nfs_cache").word == "supported"
     assert judge(_one(told={"log": said}), "nfs_cache").finding is None
+
+
+def test_a_process_that_comes_back_from_swap(judge):
+    swapped = ordinary_facts(swapped_bytes=9 * GB)
+    assert judge(_one(facts=swapped, moves=Moves(faults=9000)), "memory_pressure").word == "supported"
+    assert judge(_one(facts=swapped), "memory_pressure").finding is None
+    assert judge(_one(moves=Moves(faults=9000)), "memory_pressure").finding is None
+
+
+def test_a_message_that_zeromq_does_not_take(judge):
+    sends = ["send (zmq/sugar/socket.py:700)", "push (serve.py:3)"]
+    assert judge(_one(stack=sends, syscall="poll(0x7f)"), "queue_full").word == "supported"
+    receives = ["recv (zmq/sugar/socket.py:800)", "pull (serve.py:3)"]
+    assert judge(_one(stack=receives, syscall="poll(0x7f)"), "queue_full").finding is None

@@ -77,6 +77,13 @@ def test_a_client_says_that_its_own_address_went_to_a_proxy(judge):
     assert judge(_joins(said=failed.format("huggingface.co"), **told), "http_proxy").finding is None
 
 
+def test_a_proxy_on_this_machine_is_not_the_servers_own_address(judge):
+    told = {"environment": {"http_proxy": "http://127.0.0.1:7890", "https_proxy": "http://127.0.0.1:7890"}}
+    told["listeners"] = [Listener(host="127.0.0.1", port=30000, pid=4100)]
+    hub = "HTTPSConnectionPool(host='huggingface.co', port=443): ProxyError('cannot connect to proxy http://127.0.0.1:7890')"
+    assert judge(_joins(said=hub, **told), "http_proxy").finding is None
+
+
 def test_a_port_refuses_the_family_that_nobody_there_speaks(judge):
     told = {"listeners": [Listener(host="127.0.0.1", port=8000, pid=4100)]}
     assert (

@@ -49,6 +49,7 @@ SAID = {
     "Slurm's steps": ("resource_wait", "step creation still disabled, retrying (Requested nodes are busy)", {}),
     "torch's shared memory": ("shm_too_small", "unable to write to file </torch_12_34_0>", {"host": TINY}),
     "UCX's shared memory": ("shm_too_small", "posix: Not enough memory to write, check /dev/shm", {"host": TINY}),
+    "Python's shared memory": ("shm_too_small", "[Errno 28] No space left on device: '/psm_a1'", {"host": TINY}),
     "NCCL's shared memory": ("shm_too_small", "Error: failed to extend /dev/shm/nccl-a3 to 9637892", {"host": TINY}),
     "a bus error in the log": ("shm_too_small", "Signal: Bus error (7)", {"host": TINY}),
     "descriptors that are dropped": ("ulimit", "RuntimeError: received 0 items of ancdata", {"facts": FEW_FILES}),
