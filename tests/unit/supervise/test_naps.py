@@ -157,6 +157,24 @@ def test_a_program_that_failed_and_is_tried_again_later_is_not_missed_yet() -> N
     assert script.play(30, live) == Motion.STALLED
 
 
+def test_ranks_that_spin_for_one_that_sleeps_are_slow() -> None:
+    ranks = [Actor(10 + rank, f"TP{rank}", Role.WORKER, rank) for rank in range(3)]
+    sleeper = Sleeper(50.0, 50.0, pid=12)
+
+    def spinning(now: Scene) -> Confirmation:
+        shown = sleeper.shown(now)
+        return Confirmation(still=frozenset({12}), spinning=frozenset({10, 11}), sleeps=shown.sleeps)
+
+    def spin(now: Scene) -> None:
+        sleeper(now)
+        now.actors[10].cpu_s += 1.0
+        now.actors[11].cpu_s += 1.0
+
+    waiting = scene(*ranks, looks=spinning)
+    assert waiting.play(100, spin) == Motion.SLOW
+    assert waiting.play(100, spin) == Motion.STALLED
+
+
 def test_who_is_stopped_is_told_though_another_sleeps() -> None:
     sleeper = Sleeper(60.0)
     stopped = asleep(sleeper, Actor(10, "TP0", Role.WORKER, 0), Actor(11, "TP1", Role.WORKER, 1, state="T"))

@@ -19,7 +19,7 @@ from firstlight.supervise.liveness import wording
 from firstlight.supervise.liveness.activity import Activities, Activity, ProcessMotion
 from firstlight.supervise.liveness.history import Need
 from firstlight.supervise.liveness.losses import Losses
-from firstlight.supervise.liveness.naps import Nap, may_explain, nap_of
+from firstlight.supervise.liveness.naps import Nap, explains, nap_of
 from firstlight.supervise.liveness.novelty import Novelty
 from firstlight.supervise.liveness.sampling import Measurement
 from firstlight.supervise.liveness.suspicion import (
@@ -160,7 +160,7 @@ class Liveness:
         if suspicion is not None and self._stalled is None:
             proof = weigh(suspicion, facts, confirmation, self._thresholds)
             self._nap = nap_of(confirmation.sleeps, facts, at=self._measured_at or 0.0, thresholds=self._thresholds)
-            if proof != Proof.NONE and self._nap and self._nap.awaited and may_explain(suspicion, facts):
+            if proof != Proof.NONE and self._nap and explains(self._nap, suspicion, facts, self._thresholds):
                 self._doubts.put_off(suspicion, self._nap.until + self._thresholds.woken_s)
                 self._explained_at = facts.signal_at
             elif self._doubts.convinced(suspicion, proof, self._now):

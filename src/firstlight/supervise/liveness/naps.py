@@ -18,14 +18,12 @@ STIRRED_S = 1.5
 
 
 class Nap(NamedTuple):
-    """Who sleeps, since when, and until when at the latest, on the axis of `Facts.now`. `awaited` says whether that
-    is soon enough to wait for it."""
+    """Who sleeps, since when, and until when at the latest, on the axis of `Facts.now`."""
 
     id: ProcessId
     name: str
     since: float
     until: float
-    awaited: bool
 
     def is_over(self, now: float, processes: Mapping[int, ProcessMotion]) -> bool:
         """Whether it has ended, by the clock or before: a wait that began since is another, be it a sleep again."""
@@ -67,10 +65,15 @@ def nap_of(sleeps: Mapping[int, Sleep], facts: Facts, *, at: float, thresholds: 
     if found is None:
         return None
     process, left_s = found
-    awaited = facts.quiet_s + left_s <= thresholds.naps_s
-    return Nap(process.id, process.name, facts.now - (process.waiting_s or 0.0), facts.now + left_s, awaited)
+    return Nap(process.id, process.name, facts.now - (process.waiting_s or 0.0), facts.now + left_s)
 
 
-def may_explain(suspicion: Suspicion, facts: Facts) -> bool:
-    """Whether somebody asleep can be the reason of this silence. A peer that is gone stays away all the same."""
-    return suspicion == Suspicion.QUIET or (suspicion == Suspicion.LOST and not facts.peer_lost)
+def explains(nap: Nap, suspicion: Suspicion, facts: Facts, thresholds: Thresholds) -> bool:
+    """Whether a nap may be the reason of what is suspected, and ends soon enough to wait for it.
+
+    Those who spin may spin for somebody who sleeps. A peer that is gone stays away all the same.
+    """
+    if suspicion == Suspicion.STOPPED or (suspicion == Suspicion.LOST and facts.peer_lost):
+        return False
+    since = facts.progress_at if suspicion == Suspicion.CPU_ONLY else facts.signal_at
+    return nap.until - since <= thresholds.naps_s

@@ -7,8 +7,8 @@
 | quiet     | no signal at all, for as long as this phase is allowed        | nobody moves or wants a CPU   |
 | cpu only  | somebody computes for long, and nothing else tells            | they spin for a missing peer  |
 
-Where the looks show somebody asleep who may go on when the clock wakes them (`naps`), proof of silence, or of a loss
-that nobody may miss, is put off until then.
+Where the looks show somebody asleep who may go on when the clock wakes them (`naps`), what they prove is put off
+until then; not of a process that was stopped, nor of a peer that is gone.
 
 A compiler or helper that is stopped matters only once everything else is silent too. Computing is never a stall by
 itself: an in-process compile of ten minutes looks like this, and only an unchanged busy-wait *and* a missing peer
