@@ -24,6 +24,7 @@ from tests.corpus.surroundings import (
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.facts import Library
+from firstlight.core.log import LogLine
 from firstlight.core.vocabulary import Phase
 from firstlight.testing.bundles import (
     cuda_libraries,
@@ -121,6 +122,20 @@ def _two_toolkits(second: Sequence[Library]) -> Bundle:
     )
 
 
+def _after_silence(*said: LogLine) -> Bundle:
+    progress = thread(name="NCCL Progress", syscall="poll(0x7f4000, 0x1, 0x64)")
+    made = [socket("10.2.0.11:41822", "10.2.4.7:36001", fd=71)]
+    return vllm(
+        rank(0, stack=GATHERS, threads=(*idle_threads(), progress), files=made),
+        phase=Phase.SERVING,
+        engine="generic",
+        nodes=2,
+        host=host(container="kubernetes"),
+        gpus=gpus(1),
+        log=said,
+    )
+
+
 CASES = (
     Case(
         id="marin-7344",
@@ -175,21 +190,11 @@ CASES = (
         id="nccl-1619",
         url="https://github.com/NVIDIA/nccl/issues/1619",
         cause="idle_connection_drop",
-        lacks="the sockets of both machines: open on one side only, after a time without traffic",
-        bundle=vllm(
-            rank(
-                0,
-                stack=GATHERS,
-                threads=(*idle_threads(), thread(name="NCCL Progress", syscall="poll(0x7f4000, 0x1, 0x64)")),
-                files=[socket("10.2.0.11:41822", "10.2.4.7:36001", fd=71)],
-            ),
-            phase=Phase.SERVING,
-            engine="generic",
-            nodes=2,
-            host=host(container="kubernetes"),
-            gpus=gpus(1),
-            log=[nccl_line("socketProgress: recv from 10.2.4.7 failed : Connection timed out", level="WARN")],
+        bundle=_after_silence(
+            nccl_line("socketProgress: recv from 10.2.4.7 failed : Connection timed out", level="WARN")
         ),
+        shows="reading from a connection that was made timed out, and a rank waits for what should come over it",
+        twin=_after_silence(),
     ),
     Case(
         id="hami-2641",

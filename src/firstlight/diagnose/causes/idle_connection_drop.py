@@ -11,8 +11,13 @@ from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
 from firstlight.diagnose.devices import COLLECTIVE, some_in
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, kernel_said, processes
+from firstlight.diagnose.sightings import both, kernel_said, processes, said
 
+_SILENT = (
+    r"^(?!.*\bconnect(ing)?\b).*\b(recv|read|send|write)\w*\b.{0,100}"
+    r"(Connection timed out|ETIMEDOUT|(Errno|os error) 110\b)"
+)
+"""Of a connection, and not of the making of one."""
 _WAITS = rf"{COLLECTIVE}|ncclSocket|recv_|TCPStore|gloo"
 
 
@@ -52,6 +57,12 @@ def _without_other_end(scene: Scene) -> Iterator[Sighting]:
                 where = f"{there.peer_host}:{there.peer_port}"
                 told = f"{scene.name(one.process.id.pid)} is connected to {where}, where nobody has the other end"
                 yield Sighting(shortened(told), (one.process.id.pid,), where)
+
+
+def _gone_silent(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log says that reading from or sending over a connection that was made timed out, as the kernel says it when
+    nothing is confirmed for long; ranks wait."""
+    yield from both(said(scene, _SILENT), some_in(scene, _WAITS))
 
 
 def _drops_packets(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -95,6 +106,7 @@ CAUSE = Cause(
     title="what is sent to {what} is not confirmed any more, though the connection looks open",
     clues=(
         supports("Do bytes for another machine stay unconfirmed while ranks wait for it?", _unconfirmed),
+        supports("Did a connection that was made time out, for which ranks wait?", _gone_silent),
         supports("Is a connection between two machines open on one side alone?", _half_open),
         supports("Does the kernel drop packets for want of room for connections, while ranks wait?", _drops_packets),
     ),

@@ -24,6 +24,8 @@ _REFUSED = (
     r"|unable to (write to|resize) (file|shared memory object) <?/?torch_"
     r"|^(?!.*(permi|denied|no such|exist|too many|busy)).*(fail\w*|unable|cannot|not enough \w+).{0,80}/dev/shm"
 )
+_NO_ROOM = r"\bbus error\b|\bSIGBUS\b|Errno 14\b|(Errno|os error) 28\b"
+"""What touching or making such a file says that has no room, without its name."""
 _EXCHANGES = (
     r"(_?create_\w*buffer|SharedMemory|__init__|ShmRing\w*|acquire_write|broadcast_object) .*(shm|shared_memory)"
 )
@@ -68,7 +70,7 @@ def _bus_error(scene: Scene) -> Iterator[Sighting | Gap]:
         for gone in scene.ended
         if gone.signal == Signals.SIGBUS or gone.code == BUS_STATUS
     )
-    yield from both((*died, *said(scene, r"\bbus error\b|\bSIGBUS\b")), _short(scene))
+    yield from both((*died, *said(scene, _NO_ROOM)), _short(scene))
 
 
 def _ample(scene: Scene) -> Iterator[Sighting]:
@@ -86,7 +88,7 @@ CAUSE = Cause(
     clues=(
         decides("Does the log say that shared memory was refused, and is it short?", _refused),
         supports("Is /dev/shm nearly full while ranks exchange data through it?", _exchanging),
-        supports("Did a process die of a bus error while /dev/shm is short?", _bus_error),
+        supports("Was there a bus error, or no room for something, while /dev/shm is short?", _bus_error),
         rules_out("Is there ample room in /dev/shm?", _ample),
         foresees("Is /dev/shm full, or as small as a container's default?", _short),
     ),

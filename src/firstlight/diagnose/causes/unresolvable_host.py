@@ -7,6 +7,7 @@ from firstlight.core.host import Resolved
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
@@ -73,15 +74,26 @@ def _complaints(scene: Scene) -> Iterator[Sighting]:
 
 
 def _never_looked_up(scene: Scene) -> Iterator[Sighting]:
-    """The log says that a name where the ranks are to meet does not resolve; it was not looked up since."""
+    """The log says that a name where the ranks are to meet does not resolve; it was not looked up since. That
+    it has no IPv6 address is said of any name that has IPv4 ones."""
     known = {one.name.lower() for one in scene.bundle.host.resolved}
     told = (*network.meetings(scene), *network.services(scene))
     names = {one.host for one in told if not network.family(one.host)} - known
     for line in lines(scene.bundle):
         words = line.message.lower()
-        name = next((name for name in sorted(names) if name in words), "")
+        name = "" if "ipv6" in words else next((name for name in sorted(names) if name in words), "")
         if name and any(refusal in words for refusal in _REFUSED):
             yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else (), name)
+
+
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as a name did not resolve for it."""
+    yield from failed(scene, Kind.NAME)
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    name = "the name {what}" if any(one.what for one in seen) else "a host name"
+    return f"{name} does not resolve on this machine"
 
 
 def _foreseen_meeting(scene: Scene) -> Iterator[Sighting]:
@@ -93,11 +105,12 @@ def _foreseen_meeting(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="unresolvable_host",
     nature=Nature.NETWORK,
-    title="the name {what} does not resolve on this machine",
+    title=_title,
     clues=(
         decides("Does a name that it was told not resolve, while somebody waits for the resolver?", _asked),
         supports("Does the log say so of a name where ranks are to meet?", _never_looked_up),
         decides("Does the log complain about a name that indeed does not resolve?", _refused),
+        supports("Did a process end as a name did not resolve?", _ended_by_it),
         foresees("Does the name where the ranks are to meet not resolve?", _foreseen_meeting, surely=True),
         foresees("Does a name that it is told not resolve?", _names),
     ),

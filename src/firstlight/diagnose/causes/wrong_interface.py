@@ -44,6 +44,8 @@ _NOT_FOUND = (
 )
 _FELL_BACK = r"using the loopback address|falling back to (the )?loopback|loopback .{0,20}fallback"
 _NO_MESH = r"connectFullMesh|timed out|refused|failed to connect"
+_MET_ITSELF = r"remote=\[?(127\.|::1).*local=\[?(127\.|::1)|local=\[?(127\.|::1).*remote=\[?(127\.|::1)"
+"""Gloo's account of a connection that failed."""
 _JOINS = rf"{MEETS}|new_group|ncclCommInitRank|all_reduce|connectFullMesh|monitored_barrier"
 
 
@@ -174,6 +176,12 @@ def _others_fell_back(scene: Scene) -> Iterator[Sighting | Gap]:
         yield from both(both(fell, said(scene, _NO_MESH)), _joining(scene))
 
 
+def _met_itself(scene: Scene) -> Iterator[Sighting]:
+    """A rank of several nodes failed to connect from loopback to loopback."""
+    if network.node_count(scene) > 1:
+        yield from (one._replace(what="loopback") for one in said(scene, _MET_ITSELF))
+
+
 def _joins_on_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks of several nodes join a group, and one of them knocks at loopback without an answer."""
     knocks = (one for one in _on_loopback(scene) if "SYN_SENT" in one.quote)
@@ -250,6 +258,7 @@ CAUSE = Cause(
         supports("Does a library say that it uses loopback, a tunnel or a bridge alone?", _took_unfit),
         supports("Did a rank of several nodes take loopback, and did a group fail?", _others_fell_back),
         supports("Does a rank of several nodes knock at loopback?", _joins_on_loopback),
+        supports("Did a rank of several nodes fail to connect from loopback to loopback?", _met_itself),
         supports("Does a process that joins use an address of a tunnel or bridge?", _uses),
         supports("Do ranks of several nodes join by a name that means loopback?", _own_name_is_loopback),
         supports("Does MPI start amid interfaces that lead nowhere?", _mpi),

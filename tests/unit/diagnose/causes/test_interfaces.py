@@ -37,6 +37,13 @@ def test_a_library_tells_which_interface_it_took(judge):
     assert judge(_joins(said=BOTH), "wrong_interface").finding is None
 
 
+def test_a_rank_that_meets_itself_at_loopback(judge):
+    failed = "connectFullMesh failed: timed out connecting, remote=[{0}]:4, (rank=8, size=16, local=[{0}])"
+    assert judge(_joins(said=failed.format("127.0.0.1")), "wrong_interface").word == "supported"
+    assert judge(_joins(said=failed.format("127.0.0.1"), nodes=1), "wrong_interface").finding is None
+    assert judge(_joins(said=failed.format("10.0.0.9")), "wrong_interface").finding is None
+
+
 def test_the_way_out_of_a_container_is_virtual_and_right(judge):
     own = "The server socket on [172.17.0.5]:29500 has timed out, will retry."
     bound = [socket("172.17.0.5:29500", state="LISTEN")]

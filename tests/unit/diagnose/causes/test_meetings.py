@@ -116,6 +116,14 @@ def test_a_connection_that_one_side_has_forgotten(judge):
     assert judge(_two_machines(forgotten=False), "idle_connection_drop").finding is None
 
 
+def test_a_connection_that_has_gone_silent(judge):
+    said = "NCCL WARN Net : Call to recv from 10.0.0.9<41468> failed : Connection timed out"
+    assert judge(_joins(REDUCES, said=said, phase=Phase.SERVING), "idle_connection_drop").word == "supported"
+    assert judge(_joins(["load (serve.py:9)"], said=said), "idle_connection_drop").finding is None
+    never = "NCCL WARN Net : connect to 10.0.0.9<41468> failed in send setup : Connection timed out"
+    assert judge(_joins(REDUCES, said=never), "idle_connection_drop").finding is None
+
+
 def test_the_kernel_drops_what_it_has_no_room_for(judge):
     full = {"kernel_log": ["nf_conntrack: nf_conntrack: table full, dropping packet"], "phase": Phase.SERVING}
     assert judge(_joins(REDUCES, **full), "idle_connection_drop").word == "supported"

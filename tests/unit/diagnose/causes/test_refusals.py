@@ -51,6 +51,7 @@ SAID = {
     "UCX's shared memory": ("shm_too_small", "posix: Not enough memory to write, check /dev/shm", {"host": TINY}),
     "Python's shared memory": ("shm_too_small", "[Errno 28] No space left on device: '/psm_a1'", {"host": TINY}),
     "NCCL's shared memory": ("shm_too_small", "Error: failed to extend /dev/shm/nccl-a3 to 9637892", {"host": TINY}),
+    "a file that was mapped without room": ("shm_too_small", "OSError: [Errno 14] Bad address", {"host": TINY}),
     "a bus error in the log": ("shm_too_small", "Signal: Bus error (7)", {"host": TINY}),
     "descriptors that are dropped": ("ulimit", "RuntimeError: received 0 items of ancdata", {"facts": FEW_FILES}),
     "threads of Go": ("cgroup_pids", "runtime: failed to create new OS thread (errno=11)", {"facts": FULL_GROUP}),
@@ -71,6 +72,7 @@ SOUNDS_LIKE = {
     "Triton's shared memory": ("shm_too_small", "OutOfResources: shared memory, Required: 163840", {"host": TINY}),
     "a queue without an item": ("cgroup_pids", "zmq.error.Again: Resource temporarily unavailable", {}),
     "files without a limit": ("ulimit", "RuntimeError: received 0 items of ancdata", {}),
+    "a name without IPv6": ("unresolvable_host", "The IPv6 addresses of (node-0.svc, 1) cannot be retrieved", MEETS),
     "a name that resolves": ("unresolvable_host", "node-0.svc: no such host", MEETS | {
         "host": host(resolved=(Resolved(name="node-0.svc", addresses=("10.0.0.9",)),))
     }),
