@@ -16,7 +16,8 @@ _TOLD = r"current process has finished its bootstrapping phase"
 _RUNS_MAIN = ("_fixup_main_from_path", "_fixup_main_from_name")
 _STARTS_PROCESS = re.compile(r"^(start|_launch|__init__) \S*/multiprocessing/(process|popen_\w+|context)\.py$")
 _STARTS_ENGINE = re.compile(
-    r"^(__init__|from_engine_args|launch_server|run_server) \S*/(vllm|sglang)/\S*(engine|llm|entrypoints)"
+    r"^(__init__|from_engine_args|launch_server|run_server) \S*/(vllm|sglang|tensorrt_llm|lmdeploy)/"
+    r"\S*(engine|llm|entrypoints|pipeline)"
 )
 _IMPORTS = "<frozen importlib"
 

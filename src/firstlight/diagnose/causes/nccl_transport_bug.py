@@ -11,7 +11,7 @@ from firstlight.diagnose.sightings import both, said, stands_in
 _ERRORS = (
     r"NET/\w+.*(got completion.*(status|error)|async (fatal )?event|call to ibv_\w+ failed|unexpected)"
     r"|retry counter exceeded|NET/\w+ ?: .*request.*(slot|already in use)|NET/\w+.*completed with error"
-    r"|NET/IB ?: unable to open device"
+    r"|NET/IB ?: unable to open device|socket\w*: wrong (magic|type)"
     r"|\bUCX\s+ERROR\b.*(retry|timed? ?out|unreachable|input/output|completion with error)"
     r"|nvshmem.*(ibrc|ibgda|transport).*(error|fail)"
 )
@@ -50,5 +50,8 @@ CAUSE = Cause(
             "Report it to NCCL with the proxy's request state from gdb: the fault may be in transport or firmware.",
         ),
     ),
-    traps=("A rank that died on another node gives the same errors here: look there first.",),
+    traps=(
+        "A wrong magic word tells that a stranger has knocked at NCCL's port: a scanner, another job, a probe.",
+        "A rank that died on another node gives the same errors here: look there first.",
+    ),
 )

@@ -36,18 +36,23 @@ _APPEND = r"^ncclLocalOpAppend\b"
 _CAPTURE = r"^\S*(capture|graph)\w* \(|cudaStream(Begin|End)Capture|cuGraphInstantiate"
 
 
+_BEFORE_LAUNCH = r"^ncclLaunchKernelBefore_NoUncapturedCuda\b"
+
+
 class Fault(NamedTuple):
-    """A version with a fault that shows in one place: `first` to `last`, both included."""
+    """A version with a fault that shows in one place: `first` to `last`, both included. `phase` is None where the
+    place says enough."""
 
     first: tuple[int, ...]
     last: tuple[int, ...]
     place: str
-    phase: Phase
+    phase: Phase | None
     what: str
 
 
 KNOWN = (
     Fault((2, 21), (2, 21, 99), _CAPTURE, Phase.GRAPH_CAPTURE, "deadlocks where communication meets graph capture"),
+    Fault((2, 20), (2, 21, 99), _BEFORE_LAUNCH, None, "deadlocks where its calls are in graphs (NCCL issue 1251)"),
 )
 
 
@@ -75,7 +80,7 @@ def _older(scene: Scene, fixed: tuple[int, ...]) -> Iterator[Sighting | Gap]:
 def _known(scene: Scene) -> Iterator[Sighting | Gap]:
     """A version with a known fault, in the place where it shows."""
     for fault in KNOWN:
-        if scene.bundle.phase is fault.phase and still(scene):
+        if fault.phase in {None, scene.bundle.phase} and still(scene):
             yield from both(some_in(scene, fault.place), _of_version(scene, fault))
 
 

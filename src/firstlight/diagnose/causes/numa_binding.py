@@ -19,6 +19,8 @@ _REFUSED = (
     r"(not permitted|EPERM|errno:? ?1\b|failed)"
     r"|numa.*(operation not permitted|permission denied)"
 )
+_OUTSIDE = r"(sched_setaffinity|set_affinity).*(fail|invalid argument|EINVAL)|invalid CPU.*choose (from|between)"
+"""Cores that are none of the process's own: those of the machine, told to a container with fewer."""
 _BINDS = r"init_cpu_threads|numa_|mempolicy|migrate_pages|_bind_\w+|set_affinity"
 _BINDING = r"VLLM_CPU_OMP_THREADS_BIND|SGLANG_CPU_OMP_THREADS_BIND|GOMP_CPU_AFFINITY|KMP_AFFINITY"
 
@@ -40,7 +42,7 @@ def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _died_of_it(scene: Scene) -> Iterator[Sighting]:
     """The log tells that a binding was refused, and at once whoever was to be bound ended by itself."""
-    told = [one for one in lines(scene.bundle) if re.search(_REFUSED, one.message, re.IGNORECASE)]
+    told = [one for one in lines(scene.bundle) if re.search(f"{_REFUSED}|{_OUTSIDE}", one.message, re.IGNORECASE)]
     gone = next(iter(scene.deaths), None)
     near = [one for one in told if gone and -1 <= gone.at - one.at <= TOGETHER_S]
     if gone and near and gone.signal is None:

@@ -11,6 +11,7 @@ from firstlight.testing.bundles import (
     NO_PTRACE,
     bundle,
     compiler,
+    cuda_libraries,
     ended,
     engine,
     front,
@@ -27,6 +28,7 @@ ALL_REDUCE = ("all_reduce (torch/distributed/distributed_c10d.py:2900)", "forwar
 FORWARD = ("forward (/srv/model.py:10)", "execute_model (vllm/v1/worker/gpu_worker.py:500)")
 NATIVE_REDUCE = ("ncclAllReduce (libnccl.so.2)", "main (trtllm)")
 TUNES = "benchmark_all_configs (torch/_inductor/runtime/triton_heuristics.py:900)"
+TRTLLM = ("__init__ (tensorrt_llm/llmapi/llm.py:120)", "<module> (/srv/serve.py:12)")
 DISPATCH = ("intranode_dispatch (deep_ep/buffer.py:400)", "forward (/srv/moe.py:20)")
 COMBINE = ("low_latency_combine (deep_ep/buffer.py:700)", "forward (/srv/draft.py:30)")
 CAUGHT = "Watchdog caught collective operation timeout"
@@ -77,6 +79,16 @@ def _launched(*log: str) -> Bundle:
 def _failed_inside(text: str) -> Bundle:
     idle = ("wait (threading.py:331)", "recv_requests (sglang/srt/managers/scheduler.py:1400)")
     return bundle(front(), rank(0, stack=ALL_REDUCE), rank(1, stack=idle), log=[line(text, number=1, level="ERROR")])
+
+
+def _before_launch(*, nccl: str) -> Bundle:
+    native = ("sched_yield (libc.so.6)", "ncclLaunchKernelBefore_NoUncapturedCuda (libnccl.so.2)", *NATIVE_REDUCE)
+    facts = ordinary_facts(libraries=cuda_libraries(nccl=nccl))
+    return bundle(front(), ranks(2, native=native, state="R", cpu=1.0, facts=facts), phase=Phase.SERVING)
+
+
+def _ended_with(text: str) -> Bundle:
+    return bundle(front(), log=[line(text, level="ERROR", ago_s=41)], exits=[ended(rank(0), code=1, ago_s=40)])
 
 
 def _settings(*values: str) -> Bundle:
@@ -190,6 +202,24 @@ WAYS = {
     ),
     "a card that cannot be opened": (
         "nccl_transport_bug", _two("NCCL WARN NET/IB : Unable to open device erdma_1"), _two("NET/IB : using mlx5_0"),
+    ),
+    "an NCCL whose calls in graphs deadlock": (
+        "nccl_version", _before_launch(nccl="2.20.5"), _before_launch(nccl="2.22.3"),
+    ),
+    "a stranger at NCCL's port": (
+        "nccl_transport_bug",
+        _two("misc/socket.cc:484 NCCL WARN socketFinalizeAccept: wrong magic 74656d2f20544547 != 7970663b906d70b9"),
+        _two("misc/socket.cc NCCL INFO socketFinalizeAccept"),
+    ),
+    "another engine in a script that runs again": (
+        "missing_main_guard",
+        bundle(front(), rank(0, stack=(*TRTLLM, "_fixup_main_from_path (multiprocessing/spawn.py:290)"))),
+        bundle(front(), rank(0, stack=TRTLLM)),
+    ),
+    "cores outside of the container": (
+        "numa_binding",
+        _ended_with("sched_setaffinity failed: Invalid argument"),
+        _ended_with("open failed: Invalid argument"),
     ),
     "a lock of TVM": ("stale_jit_lock", _locks(builds=False), _locks(builds=True)),
     "a lock that was not seen, awaited by all": (
