@@ -155,7 +155,16 @@ def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
         if meeting.by_option and away and not any(_tried(scene, meeting)):
             words = f"{meeting.told}, and no connection there was made or being made at either look"
             absent = Sighting(shortened(words), what=network.joined(meeting.host, meeting.port))
-            yield from both([absent], (*_at_the_meeting(scene), *where.stands(scene, _HANDSHAKES)))
+            joins = (*_at_the_meeting(scene), *where.stands(scene, _HANDSHAKES), *_joins_unseen(scene))
+            yield from both([absent], joins)
+
+
+def _joins_unseen(scene: Scene) -> Iterator[Sighting]:
+    """Ranks of several nodes of which no stack tells where they stand, while by the log they meet."""
+    if scene.bundle.phase in {Phase.RENDEZVOUS, Phase.COMM_INIT} and network.node_count(scene) > 1:
+        for one in scene.standings:
+            if one.rank >= 0 and where.main_place(one.look) is None:
+                yield Sighting(f"{scene.name(one.pid)} has no stack that was seen, in phase {scene.bundle.phase}")
 
 
 def _tried(scene: Scene, meeting: network.Meeting) -> Iterator[bool]:

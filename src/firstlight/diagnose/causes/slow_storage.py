@@ -82,6 +82,7 @@ def _crawls(scene: Scene) -> Iterator[Sighting | Gap]:
     """The kernel holds whoever loads weights; it computes little, and reads slower than any disk should."""
     passed = where.seconds_between(scene)
     loading = {pid for one in _loading(scene) if isinstance(one, Sighting) for pid in one.pids}
+    loading |= {one.pid for one in scene.standings if scene.bundle.phase in _LOADING}
     for held in storage.in_storage(scene) if passed else ():
         standing = None if isinstance(held, Gap) else scene.standing(held.pids[0])
         change = standing.change if standing else None

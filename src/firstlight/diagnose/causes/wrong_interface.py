@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.host import Interface
-from firstlight.core.vocabulary import Role
+from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import network, where
 from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
@@ -138,6 +138,13 @@ def _missing_while_joining(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_missing(scene), _joining(scene))
 
 
+def _missing_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
+    """As above, where no stack was seen, and the phase alone tells that ranks join."""
+    unseen = [one for one in scene.standings if one.rank >= 0 and where.main_place(one.look) is None]
+    if unseen and scene.bundle.phase in {Phase.RENDEZVOUS, Phase.COMM_INIT}:
+        yield from _missing(scene)
+
+
 def _missing_and_told(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_missing(scene, (*_EXACT, *_OF_OTHERS)), said(scene, _NOT_FOUND))
 
@@ -254,6 +261,7 @@ CAUSE = Cause(
         decides("Does the log complain about an address of a tunnel or bridge where ranks meet?", _complained),
         decides("Did a rank of several nodes take loopback for want of another address?", _fell_back),
         decides("Was it refused to listen at an address that is none of this machine's?", _not_ours),
+        supports("Does a variable name one that is not up, in the phase in which ranks join?", _missing_unseen),
         supports("Does a variable leave ranks of several nodes loopback, a tunnel or a bridge?", _told_to_use_unfit),
         supports("Does a library say that it uses loopback, a tunnel or a bridge alone?", _took_unfit),
         supports("Did a rank of several nodes take loopback, and did a group fail?", _others_fell_back),
