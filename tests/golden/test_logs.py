@@ -37,7 +37,7 @@ def reading(path: Path) -> tuple[list[str], PhaseTracker]:
     engine = profile(path.name.partition("-")[0])
     tracker = PhaseTracker(engine, 0.0)
     said: list[str] = []
-    first_error, counter = "", tracker.counter
+    errors, first_error, counter = engine.errors(), None, tracker.counter
     for raw in raw_lines(path):
         line = engine.read_line(raw)
         said += [shown(change) for change in tracker.see(line)]
@@ -46,9 +46,12 @@ def reading(path: Path) -> tuple[list[str], PhaseTracker]:
         counter = tracker.counter
         if engine.ready(line):
             said.append(f"{raw.at:7.0f}  ready            {line.message}")
-        first_error = first_error or (line.message.strip()[:120] if engine.is_error(line) else "")
+        error = errors.see(line)
+        if error.named and (first_error is None or error.instead_of is first_error):
+            first_error = line
     said += [f"phase at the end: {tracker.phase}", f"version: {tracker.version or 'not told'}"]
-    said += [f"first error: {first_error or 'none'}", *speakers(path, engine)]
+    named = first_error.message.strip()[:120] if first_error else "none"
+    said += [f"first error: {named}", *speakers(path, engine)]
     return said, tracker
 
 

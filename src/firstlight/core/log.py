@@ -1,5 +1,7 @@
 """A line of the server's log, as captured and as understood."""
 
+from typing import NamedTuple
+
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import Phase
 
@@ -33,6 +35,16 @@ class LogLine(Record):
     rank: int = -1
     level: str = ""
     transient: bool = False
+
+
+class ErrorSeen(NamedTuple):
+    """Whether a line names an error, and which earlier line it thereby takes the place of.
+
+    A headline ("Error when initializing model") is the error only until the line under it says which one it is.
+    """
+
+    named: bool = False
+    instead_of: LogLine | None = None
 
 
 class Counter(Record):

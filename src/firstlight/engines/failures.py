@@ -1,50 +1,71 @@
-"""Which line of a log a person would want to see first when a server fails.
+"""What one line says of a failure, taken by itself: names it an error, or does it only follow from another one?
 
 Not the "Traceback" header, not the frames, not what other processes say because one of them failed, and not the
-noise of a shutdown: the line that names the error.
+noise of a shutdown: the line that names the error. What a line means among its neighbours is for errors.py.
 """
 
 import re
 
 from firstlight.core.log import LogLine
+from firstlight.core.told import told_end
 from firstlight.engines.table import LOOKED_AT
+from firstlight.engines.table import Failures as Table
+
+ERROR_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
+TRACEBACK = "Traceback (most recent call last)"
 
 _EXCEPTION = re.compile(
-    r"(?:\[rank\d+\]: ?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
-    r"(?:Error|Exception|Exit|Fault|Interrupt|Timeout|NotFound|Unavailable)(?:: |$)"
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
+    r"(?:Error|Exception|ExceptionGroup|Exit|Fault|Interrupt|Timeout|NotFound|Unavailable)"
+    r"(?:\([\w.]{1,80}\))?(?:: |:?$)"
 )
-_SHELL = re.compile(
-    r"(?:.{0,100}: line \d+: +\d+ )?(?:Killed|Segmentation fault|Bus error|Aborted|Illegal instruction)\b"
-)
-"""What a shell says of a child that a signal ended."""
-_GLOG = re.compile(r"(?:\[rank\d+\]: ?)?\[?[EF]\d{4} \d\d:\d\d:\d\d")
-"""Errors of PyTorch's C++ parts: "[rank0]:[E1129 12:42:22.816 ProcessGroupNCCL.cpp:616] …"."""
-_BODY = re.compile(r"\s|Traceback \(most recent call last\)|[\^~ ]+$|$")
+"""An exception by the usual names of their classes."""
+_BODY = re.compile(r"\s|> File \"|[│╭╰╮╯❱┃]|[\^~ ]+$|$")
+"""What a traceback is made of besides its last line: frames, boxes that rich draws, marks under the code."""
 _SOURCE = re.compile(r"\s+(?:raise |return |assert |File \")")
 """The frames of a traceback quote the line that raises; the one that names the error follows."""
-_ERROR_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
+
+
+def is_body(text: str) -> bool:
+    """True for what may stand within a traceback, and for an empty line."""
+    return _BODY.match(text) is not None
+
+
+def is_exception(text: str) -> bool:
+    """True for a line that begins with an exception whose class is called as such classes are."""
+    return _EXCEPTION.match(text) is not None
 
 
 class Failures:
     """The judgement for one engine: what is an error though its line does not say so, what is a consequence."""
 
-    def __init__(self, errors: tuple[str, ...], consequences: tuple[str, ...]) -> None:
-        self._errors = errors
-        self._consequences = consequences
+    def __init__(self, *tables: Table) -> None:
+        self._errors = tuple(text for table in tables for text in table.errors)
+        self._consequences = tuple(text for table in tables for text in table.consequences)
+        self._shapes = tuple(re.compile(shape) for table in tables for shape in table.shapes)
 
     def is_consequence(self, line: LogLine) -> bool:
-        """True if the line follows from another failure, or belongs to a shutdown."""
+        """True if the line follows from another failure, belongs to a shutdown, or tells of an end as wanted."""
         beginning = line.message[:LOOKED_AT]
-        return any(text in beginning for text in self._consequences)
+        if any(text in beginning for text in self._consequences):
+            return True
+        end = told_end(beginning)
+        return end is not None and end.asked and not is_exception(beginning)
 
     def is_error(self, line: LogLine) -> bool:
         """True if the line names an error, and is no consequence of another."""
         return self._names_error(line.level, line.message[:LOOKED_AT]) and not self.is_consequence(line)
 
     def _names_error(self, level: str, beginning: str) -> bool:
-        if level in _ERROR_LEVELS:
-            return not _BODY.match(beginning)
-        if level or _SOURCE.match(beginning):
+        if TRACEBACK in beginning:
             return False
-        shapes = (_EXCEPTION, _SHELL, _GLOG)
-        return any(shape.match(beginning) for shape in shapes) or any(text in beginning for text in self._errors)
+        if level in ERROR_LEVELS:
+            return not is_body(beginning)
+        if level or not beginning or _SOURCE.match(beginning):
+            return False
+        return (
+            is_exception(beginning)
+            or any(text in beginning for text in self._errors)
+            or any(shape.match(beginning) for shape in self._shapes)
+            or told_end(beginning) is not None
+        )

@@ -9,8 +9,10 @@ from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import Phase
 from firstlight.engines import counters, titles
 from firstlight.engines.command import layout
+from firstlight.engines.errors import ErrorReader
 from firstlight.engines.failures import Failures
 from firstlight.engines.markers import Markers
+from firstlight.engines.prefixes import Prefixes, Speaker
 from firstlight.engines.ranks import UNKNOWN, Sizes, rank_of
 from firstlight.engines.table import ENGINES, LOOKED_AT, common, table
 
@@ -31,34 +33,36 @@ class EngineProfile:
         self.listens_early: bool = data.listens_early
         self._sizes = sizes
         self._ready = data.ready
+        self._prefixes = Prefixes(shared.prefixes, sizes)
         self._shapes = tuple(re.compile(shape.pattern) for shape in data.lines)
         self._foreign = tuple(re.compile(shape.pattern) for shape in shared.lines)
         self._versions = tuple((line.has, re.compile(line.pattern)) for line in data.versions)
         self._markers = Markers(data.marks + shared.marks)
-        self._failures = Failures(
-            data.failures.errors + shared.failures.errors,
-            data.failures.consequences + shared.failures.consequences,
-        )
+        self._failures = Failures(data.failures, shared.failures)
 
     def read_line(self, raw: RawLine) -> LogLine:
-        """Understand a line's prefix. A line that fits no shape keeps its whole text as message."""
-        for shape in (*self._foreign, *self._shapes) if " NCCL " in raw.text else self._shapes:
-            if match := shape.fullmatch(raw.text):
-                return self._understood(raw, match.groupdict())
-        return LogLine(stream=raw.stream, at=raw.at, text=raw.text, message=raw.text, transient=raw.transient)
+        """Understand what stands in front of a line. One that fits no shape keeps its whole text as message."""
+        text = raw.text
+        speaker, at = self._prefixes.of(text)
+        for shape in (*self._foreign, *self._shapes) if " NCCL " in text else self._shapes:
+            if match := shape.fullmatch(text, at):
+                return self._understood(raw, match.groupdict(), speaker)
+        return self._understood(raw, {"message": text[at:]}, speaker)
 
-    def _understood(self, raw: RawLine, groups: dict[str, str | None]) -> LogLine:
-        source = groups.get("source") or ""
+    def _understood(self, raw: RawLine, groups: dict[str, str | None], carried: Speaker) -> LogLine:
+        """What the engine itself says of the speaker is better than what others put in front."""
+        source, pid, rank = groups.get("source") or "", int(groups.get("pid") or 0), groups.get("rank")
+        own = int(rank) if rank else rank_of(source, self._sizes) if source else -1
+        speaker = Speaker(source, pid, own) if source or pid else carried
         level = (groups.get("level") or groups.get("level2") or "").upper()
-        rank = groups.get("rank")
         return LogLine(
             stream=raw.stream,
             at=raw.at,
             text=raw.text,
             message=groups["message"] or "",
-            source=source,
-            pid=int(groups.get("pid") or 0),
-            rank=int(rank) if rank else rank_of(source, self._sizes) if source else -1,
+            source=speaker.source,
+            pid=speaker.pid,
+            rank=speaker.rank,
             level=_LEVELS.get(level, level),
             transient=raw.transient,
         )
@@ -84,8 +88,12 @@ class EngineProfile:
         return titles.identify(cmdline, comm, self._sizes)
 
     def is_error(self, line: LogLine) -> bool:
-        """True if the line names an error that is not the consequence of another."""
+        """True if the line, taken by itself, names an error that is not the consequence of another."""
         return self._failures.is_error(line)
+
+    def errors(self) -> ErrorReader:
+        """A reader of one log's errors, which knows tracebacks and headlines; it must see every line, in order."""
+        return ErrorReader(self._failures)
 
     def is_consequence(self, line: LogLine) -> bool:
         """True if the line only follows from another failure, or belongs to a shutdown."""

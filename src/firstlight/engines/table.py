@@ -25,6 +25,19 @@ class LineShape(Record):
     pattern: str
 
 
+class Prefix(Record):
+    """What something that carries a server's lines puts in front of them.
+
+    `begins` is a regular expression for the first character, `has` plain text that the line must hold, `pattern` the
+    prefix itself. Its groups, all optional, are source, pid and rank; `label` stands in front of the source.
+    """
+
+    begins: str
+    pattern: str
+    has: str = ""
+    label: str = ""
+
+
 class Mark(Record):
     """A line that moves a phase: `has` is plain text near the beginning of the message, `pattern` narrows it down.
 
@@ -69,9 +82,13 @@ class Program(Record):
 
 
 class Failures(Record):
-    """Plain text of lines that are errors without saying so, and of those that only follow from another failure."""
+    """Lines that are errors without saying so, and those that only follow from another failure.
+
+    All are plain text near the beginning of the message, save `shapes`: regular expressions for its very beginning.
+    """
 
     errors: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
     consequences: tuple[str, ...] = ()
 
 
@@ -101,6 +118,7 @@ class EngineTable(Record):
 class CommonTable(Record):
     """common.toml: what holds for every engine."""
 
+    prefixes: tuple[Prefix, ...]
     lines: tuple[LineShape, ...]
     marks: tuple[Mark, ...]
     failures: Failures

@@ -8,7 +8,7 @@ import msgspec
 
 from firstlight.core import redact
 from firstlight.core.bundle import LogTail
-from firstlight.core.log import LogLine
+from firstlight.core.log import ErrorSeen, LogLine
 
 LINES_MAX = 30
 SOURCES_MAX = 256
@@ -31,11 +31,11 @@ class _Tail:
         self.warnings: dict[str, LogLine] = {}
         self._last_shape = ""
 
-    def add(self, line: LogLine, is_error: bool) -> None:
-        if is_error and self.first_error is None:
+    def add(self, line: LogLine, seen: ErrorSeen) -> None:
+        if seen.named and (self.first_error is None or seen.instead_of is self.first_error):
             self.first_error = line
         shape = shape_of(line.message)
-        if len(self.warnings) < WARNINGS_MAX and (is_error or warns(line)):
+        if len(self.warnings) < WARNINGS_MAX and (seen.named or warns(line)):
             self.warnings.setdefault(shape, line)
         if shape == self._last_shape and self.lines:
             self.lines.pop()
@@ -53,14 +53,18 @@ def warns(line: LogLine) -> bool:
     return line.level.upper() in _WARNING_LEVELS or _WARNS.search(line.message) is not None
 
 
-def tails(lines: Iterable[LogLine], is_error: Callable[[LogLine], bool]) -> tuple[LogTail, ...]:
-    """The tail of every source, in the order in which the sources first spoke. Secrets are replaced."""
+def tails(lines: Iterable[LogLine], read_error: Callable[[LogLine], ErrorSeen]) -> tuple[LogTail, ...]:
+    """The tail of every source, in the order in which the sources first spoke. Secrets are replaced.
+
+    `read_error` is shown every line, in order, and tells which ones name an error.
+    """
     by_source: dict[str, _Tail] = {}
     for line in lines:
+        seen = read_error(line)
         source = line.source or line.stream
         if not line.message.strip() or (source not in by_source and len(by_source) >= SOURCES_MAX):
             continue
-        by_source.setdefault(source, _Tail()).add(line, is_error(line))
+        by_source.setdefault(source, _Tail()).add(line, seen)
     return tuple(
         LogTail(
             source=source,

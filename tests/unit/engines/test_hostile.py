@@ -31,6 +31,32 @@ _PIECES = st.sampled_from(
             " NCCL INFO ",
             "pid=" + "9" * 30,
         ),
+        *(
+            "Traceback (most recent call last):",
+            "  | ",
+            "+-+--- 1 ---",
+            "During handling of the above exception",
+            "RayTaskError(",
+        ),
+        *(
+            "Exception ignored in",
+            "ValueError",
+            "KeyError: 1",
+            "1 validation error for ",
+            "  x [type=",
+            " exit code -9 ",
+            ":",
+        ),
+        *(
+            "(pid=7, ip=",
+            "[rank0]: ",
+            "0: ",
+            "web-1  | ",
+            "[1,0]<stderr>:",
+            "(2 sub-exceptions)",
+            "ERROR: ",
+            "signal 77 ",
+        ),
         *("Error: ", "Killed", "█", "\ufffd", "\x00", "\u0663", " "),
     ]
 )
@@ -84,7 +110,21 @@ def test_any_line_can_be_read(engine: str, text: str, version: str) -> None:
         assert msgspec.json.decode(msgspec.json.encode(counter), type=Counter) == counter
         assert 0.0 <= counter.fraction <= 1.0
     assert not (known.is_error(line) and known.is_consequence(line))
+    assert line.message in line.text
     assert known.version(line) in line.message
+
+
+@given(st.sampled_from(ENGINES), st.lists(_TEXT, max_size=30))
+def test_any_log_has_errors_that_only_take_the_place_of_earlier_ones(engine: str, texts: list[str]) -> None:
+    known = profile(engine)
+    reader = known.errors()
+    named: list[LogLine] = []
+    for text in texts:
+        line = known.read_line(RawLine(stream="stderr", at=0.0, text=text))
+        seen = reader.see(line)
+        assert seen.instead_of is None or any(seen.instead_of is one for one in named)
+        assert seen.named or seen.instead_of is None
+        named += [line] if seen.named else []
 
 
 @given(_WORDS, st.dictionaries(st.sampled_from(["VLLM_API_KEY", "PORT", "FIRSTLIGHT_API_KEY"]), st.text(max_size=9)))

@@ -10,6 +10,32 @@ from firstlight.supervise.log.phases import PhaseTracker
 from firstlight.supervise.stamp import Stamps
 
 
+def heard(tmp_path: Path, log: str, engine: str = "generic") -> LogListener:
+    written = tmp_path / "stderr.log"
+    written.write_text(log)
+    clock = SystemClock()
+    follower = LogFollower(written, "stderr", clock)
+    listener = LogListener(
+        lambda: [follower], PhaseTracker(profile(engine), clock.wall()), lambda _: True, clock, Stamps(clock)
+    )
+    list(listener.drain())
+    return listener
+
+
+def test_the_first_error_is_not_the_headline_over_it(tmp_path: Path) -> None:
+    log = 'ERROR: start failed\nTraceback (most recent call last):\n  File "x.py", line 1, in f\nmy.Torn: shard 3\n'
+    first = heard(tmp_path, log + "OSError: later\n").first_error
+    assert first is not None
+    assert first.message == "my.Torn: shard 3"
+
+
+def test_a_log_that_gives_its_engine_away_is_read_on_as_that_engines(tmp_path: Path) -> None:
+    log = "(EngineCore pid=7) INFO 11-29 12:42:10 [core.py:133] hello\nRuntimeError: Executor failed.\nOSError: x\n"
+    first = heard(tmp_path, log).first_error
+    assert first is not None
+    assert first.message == "OSError: x"
+
+
 def test_a_private_key_in_a_log_is_kept_nowhere(tmp_path: Path) -> None:
     body = "MHcCAQEEIB8yVZ3mQ0kTq1"
     written = tmp_path / "stderr.log"

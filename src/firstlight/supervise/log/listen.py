@@ -10,6 +10,7 @@ from firstlight.core import redact
 from firstlight.core.events import Event, LogSeen, PhaseBegan, PhaseEnded, Progress
 from firstlight.core.log import Counter, LogLine, RawLine
 from firstlight.core.vocabulary import Phase
+from firstlight.engines import EngineProfile
 from firstlight.supervise.liveness.judge import LogActivity
 from firstlight.supervise.log.capture import LogFollower
 from firstlight.supervise.log.phases import PhaseChange, PhaseTracker
@@ -49,6 +50,7 @@ class LogListener:
         self._clock = clock
         self._stamps = stamps
         self._tell_all = tell_all
+        self._reads_as, self._errors = phases.profile, phases.profile.errors()
         self._new_text = self._counter_moved = False
         self._bytes = 0
         self._progress_due = 0.0
@@ -111,9 +113,7 @@ class LogListener:
         yield from self._phase_events(changes)
         if (counter := self.phases.counter) is not None and counter != before:
             yield from self._count(counter, before)
-        error = profile.is_error(line)
-        if error and self.first_error is None:
-            self.first_error = line
+        error = self._is_error(profile, line)
         notable = bool(error or changes or line.level in _WORTH_TELLING)
         if error or line.level in _WORTH_TELLING or _WARNS in line.message:
             self._notable.append(line)
@@ -127,6 +127,15 @@ class LogListener:
                 notable=notable,
             )
         self.says_ready = self.says_ready or profile.ready(line)
+
+    def _is_error(self, profile: EngineProfile, line: LogLine) -> bool:
+        """The first error is the line that names it, not the headline over it."""
+        if profile is not self._reads_as:
+            self._reads_as, self._errors = profile, profile.errors()
+        seen = self._errors.see(line)
+        if seen.named and (self.first_error is None or seen.instead_of is self.first_error):
+            self.first_error = line
+        return seen.named
 
     def _count(self, counter: Counter, before: Counter | None) -> Iterator[Event]:
         if before is None or before.unit != counter.unit or counter.done > before.done:
