@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
-from firstlight.core.vocabulary import Role
+from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import deaths, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.quotes import shortened
@@ -50,10 +50,14 @@ def _all_children(scene: Scene) -> Iterator[Sighting]:
 
 def _told(scene: Scene) -> Iterator[Sighting]:
     """A parent, a launcher or a cluster tells of the end of a process that nobody here saw end; one that it names by
-    its pid is not there."""
+    its pid is not there. What a server that serves has got over is left out."""
     there = {str(one.pid) for one in scene.standings if one.state not in "ZX"}
+    serving = scene.bundle.phase is Phase.SERVING
+    since = max(
+        (span.began for span in scene.bundle.timeline if serving and span.phase is Phase.SERVING), default=0.0
+    )
     for line in () if scene.ended else lines(scene.bundle):
-        found = _TELLS.search(line.message)
+        found = _TELLS.search(line.message) if line.at >= since else None
         if found and not there & set(_PID.findall(line.message)):
             yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else ())
 

@@ -24,7 +24,7 @@ _REFUSED = (
     r"|unable to (write to|resize) (file|shared memory object) <?/?torch_"
     r"|^(?!.*(permi|denied|no such|exist|too many|busy)).*(fail\w*|unable|cannot|not enough \w+).{0,80}/dev/shm"
 )
-_NO_ROOM = r"\bbus error\b|\bSIGBUS\b|Errno 14\b|(Errno|os error) 28\b"
+_NO_ROOM = r"\bbus error\b|\bSIGBUS\b|Errno 14\b|(Errno|os error) 28\b(?!.*['\"]/(?!dev/shm|psm_|torch_))"
 """What touching or making such a file says that has no room, without its name."""
 _EXCHANGES = (
     r"(_?create_\w*buffer|SharedMemory|__init__|ShmRing\w*|acquire_write|broadcast_object) .*(shm|shared_memory)"

@@ -45,6 +45,14 @@ def test_an_end_that_is_none(judge, text):
     assert judge(_tells(text), "process_died").finding is None
 
 
+def test_an_end_that_a_server_has_got_over(judge):
+    old = line("subprocess worker 3 crashed with exit code -9", level="ERROR", ago_s=9000)
+    new = line("subprocess worker 3 crashed with exit code -9", level="ERROR", ago_s=20)
+    served = {"phase": Phase.SERVING}
+    assert judge(bundle(front(), rank(0, stack=WAITS), log=[old], **served), "process_died").finding is None
+    assert judge(bundle(front(), rank(0, stack=WAITS), log=[new], **served), "process_died").word == "supported"
+
+
 def test_an_end_that_was_seen_says_more(judge):
     said = judge(_tells("Worker proc 1 died unexpectedly", exits=[ended(rank(1), signal=9)]), "process_died")
     assert said.finding is None

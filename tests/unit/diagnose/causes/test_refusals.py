@@ -69,6 +69,7 @@ SOUNDS_LIKE = {
     "another port was taken": ("port_in_use", "port 8000 is occupied, using port 8001", {}),
     "what a port is for": ("port_in_use", "port 8000 is used by the API server", {}),
     "nobody may write there": ("shm_too_small", "failed to open /dev/shm/x: Permission denied", {"host": TINY}),
+    "room on another disk": ("shm_too_small", "[Errno 28] No space left: '/root/.cache/x'", {"host": TINY}),
     "Triton's shared memory": ("shm_too_small", "OutOfResources: shared memory, Required: 163840", {"host": TINY}),
     "a queue without an item": ("cgroup_pids", "zmq.error.Again: Resource temporarily unavailable", {}),
     "files without a limit": ("ulimit", "RuntimeError: received 0 items of ancdata", {}),
