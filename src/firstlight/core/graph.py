@@ -24,7 +24,7 @@ class Node(Record):
 class Edge(Record):
     """`source` waits for `target`, by a lock, a pipe, a collective …
 
-    `kind`: mutex, gil, file_lock, lock_file, pipe, socket, fifo, child, thread, semaphore, collective, device,
+    `kind`: mutex, gil, file_lock, lock_file, pipe, socket, fifo, child, thread, semaphore, queue, collective, device,
     stopped. `label` says it in a few words.
     """
 

@@ -52,7 +52,13 @@ def wait_graph(scene: Scene, blamed: Collection[str] = (), notes: Mapping[int, s
 def what_each_does(scene: Scene) -> dict[int, str]:
     """A clause for each process, by pid."""
     there = ((place, one) for place in scene.machines for one in place.standings)
-    return {one.pid: doing(one, place.names, place.bare_locks) for place, one in there}
+    return {one.pid: doing(one, place.names, place.bare_locks) + _for_whom(scene, one.pid) for place, one in there}
+
+
+def _for_whom(scene: Scene, pid: int) -> str:
+    """Whom one waits for at a queue in shared memory, which its call does not tell."""
+    others = scene.queued.get(pid, ())
+    return f", for {scene.names.all(others)}" if others else ""
 
 
 def circles_of_locks(scene: Scene) -> tuple[tuple[Link, ...], ...]:

@@ -243,6 +243,13 @@ def _semaphores(scene: Scene) -> Iterator[Link]:
             yield Link(place, process(others[0]), "semaphore", "the only other that has it", firm=False)
 
 
+def _queues(scene: Scene) -> Iterator[Link]:
+    """Queues in shared memory; which of several ends is awaited first cannot be seen."""
+    for pid, others in scene.queued.items():
+        for other in others:
+            yield Link(process(pid), process(other), "queue", "a queue in shared memory", firm=False)
+
+
 def _meetings(scene: Scene) -> Iterator[Link]:
     """Ranks that wait where ranks meet, and those that are not there."""
     for meeting in meetings(scene):
@@ -278,6 +285,7 @@ _ON_ONE_MACHINE = (
     _children,
     _joins,
     _semaphores,
+    _queues,
     _devices,
     _debuggers,
 )

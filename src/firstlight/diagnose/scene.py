@@ -14,6 +14,7 @@ from firstlight.diagnose.bounded import bounded
 from firstlight.diagnose.compare import Difference, together
 from firstlight.diagnose.losses import Lost, has_like, losses
 from firstlight.diagnose.names import Names
+from firstlight.diagnose.queues import awaited
 from firstlight.diagnose.ranks import Group, groups, workers
 from firstlight.diagnose.standing import Standing, difference, last_look, standings
 
@@ -75,6 +76,13 @@ class Scene:
         """Pids of those that ended, unless somebody lives who has the pid now."""
         return frozenset(one.id.pid for one in self.ended) - {one.id.pid for one in self.alive}
 
+    @cached_property
+    def queued(self) -> dict[int, tuple[int, ...]]:
+        """Whom those wait for who stand at a queue in shared memory, by pid; each machine has its own."""
+        if self.parts:
+            return {pid: others for part in self.parts for pid, others in part.queued.items()}
+        return awaited(self.standings)
+
     def name(self, pid: int) -> str:
         return self.names.of(pid)
 
@@ -95,8 +103,13 @@ class Scene:
         ranks |= {gone.id.pid for gone in self.deaths if self.is_rank(gone)}
         if reached & ranks:
             reached |= {one.pid for group in self.groups if group.together for one in group.members}
+        queued = self.queued
         while True:
-            more = {one.pid for one in patient if one.pid not in reached and reached & set(one.wait.pids)}
+            more = {
+                one.pid
+                for one in patient
+                if one.pid not in reached and reached & {*one.wait.pids, *queued.get(one.pid, ())}
+            }
             if not more:
                 waiting = (one for one in self.standings if one.pid in reached and one.pid not in pids)
                 return tuple(one.pid for one in sorted(waiting, key=lambda one: one.rank))
