@@ -1,8 +1,10 @@
 """Runs the scenarios that the collected tests ask for, side by side, and hands each test its own.
 
 Most scenarios wait half a minute for somebody to notice; one after another they would take an hour. So the first
-test that needs one starts them all: those that sleep eight at a time, those that compute two at a time. The tests of
-scenarios come last, so that all others run meanwhile.
+test that needs one starts them all: those that sleep eight at a time, those that compute two at a time.
+
+Where several workers run the tests (`make test`), the tests of a file stay together, since they share what is started
+for them; all tests of scenarios are one worker's, and come first, since they take longest.
 """
 
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ from firstlight.testing.scenarios import Scenario, run
 
 SLEEPERS = 8
 BURNERS = 2
+LONGEST_FIRST = ("live", "embedded", "property")
 
 
 class Stage:
@@ -46,7 +49,18 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: scenario_of(item) is not None)
+    items.sort(key=_turn)
+    for item in items:
+        together = "scenarios" if scenario_of(item) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(together))
+
+
+def _turn(item: pytest.Item) -> int:
+    """What takes long comes first, so that no worker is left with it at the end."""
+    if scenario_of(item):
+        return -1
+    folder = item.path.relative_to(Path(__file__).parent).parts[0]
+    return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
 
 
 @pytest.fixture(scope="session")
