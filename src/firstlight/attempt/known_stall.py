@@ -60,5 +60,6 @@ class KnownStall:
 def _is_explained(judgement: Judgement, sleeps: Mapping[int, Sleep], now: float) -> bool:
     """Whether somebody naps whose waking would be waited for."""
     processes = {process.id.pid: process for process in judgement.processes}
-    found = longest_nap(sleeps, processes, at=now, thresholds=Thresholds())
-    return found is not None and judgement.quiet_s + found[1] <= Thresholds().naps_s
+    silent_s, thresholds = judgement.quiet_s, Thresholds()
+    found = longest_nap(sleeps, processes, at=now, silent_s=silent_s, thresholds=thresholds)
+    return found is not None and silent_s + found[1] <= thresholds.naps_s

@@ -125,6 +125,21 @@ def test_a_sleep_that_ends_too_late_is_not_waited_for_and_is_told(exact: bool) -
     assert "server is asleep and wakes in 9 min" in sleeping.judgement.why
 
 
+def test_who_sleeps_for_ever_beside_one_who_soon_wakes_hides_nothing() -> None:
+    sleeper = Sleeper(40.0)
+
+    def looks(now: Scene) -> Confirmation:
+        shown = sleeper.shown(now)
+        ages = Sleep(seconds=9000.0, seen_at=now.at - LOOK_S, exact=True)
+        return Confirmation(still=shown.still, sleeps={**shown.sleeps, 11: ages})
+
+    retrying = scene(Actor(10), Actor(11, "keeper"), looks=looks)
+    assert retrying.play(39, sleeper) == Motion.QUIET
+    assert "server is asleep" in retrying.judgement.asleep
+    assert retrying.play(30, sleeper) == Motion.STALLED
+    assert "keeper is asleep" in retrying.judgement.why
+
+
 @pytest.mark.parametrize("role", [Role.HELPER, Role.COMPILER])
 def test_a_helper_that_sleeps_explains_nothing(role: Role) -> None:
     sleeper = Sleeper(60.0, pid=11)

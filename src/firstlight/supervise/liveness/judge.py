@@ -159,7 +159,8 @@ class Liveness:
         suspicion = suspect(facts, self._thresholds)
         if suspicion is not None and self._stalled is None:
             proof = weigh(suspicion, facts, confirmation, self._thresholds)
-            self._nap = nap_of(confirmation.sleeps, facts, at=self._measured_at or 0.0, thresholds=self._thresholds)
+            at = self._measured_at or 0.0
+            self._nap = nap_of(confirmation.sleeps, suspicion, facts, at=at, thresholds=self._thresholds)
             if proof != Proof.NONE and self._nap and explains(self._nap, suspicion, facts, self._thresholds):
                 self._doubts.put_off(suspicion, self._nap.until + self._thresholds.woken_s)
                 self._explained_at = facts.signal_at

@@ -34,22 +34,26 @@ class Nap(NamedTuple):
 
 
 def longest_nap(
-    sleeps: Mapping[int, Sleep], processes: Mapping[int, ProcessMotion], *, at: float, thresholds: Thresholds
+    sleeps: Mapping[int, Sleep],
+    processes: Mapping[int, ProcessMotion],
+    *,
+    at: float,
+    silent_s: float,
+    thresholds: Thresholds,
 ) -> tuple[ProcessMotion, float] | None:
-    """The process that sleeps longest from now on, and for how many seconds; None if none naps. `at` is now, by the
-    clock of `Sleep.seen_at`.
+    """Whose nap goes on longest of those worth waiting for after a silence of `silent_s`, and for how many seconds yet;
+    the longest of all if none is worth it; None if nobody naps. `at` is now, by the clock of `Sleep.seen_at`.
     """
     napping = [
-        (left_s, process)
+        (max(0.0, left_s), process)
         for pid, sleep in sleeps.items()
         if (process := processes.get(pid)) is not None and matters(process)
         for left_s, whole_s in [_times(sleep, process, at)]
         if whole_s >= thresholds.nap_s
     ]
-    if not napping:
-        return None
-    left_s, process = max(napping, key=lambda one: one[0])
-    return process, max(0.0, left_s)
+    awaited = [one for one in napping if silent_s + one[0] <= thresholds.naps_s]
+    left_s, process = max(awaited or napping, key=lambda one: one[0], default=(0.0, None))
+    return None if process is None else (process, left_s)
 
 
 def _times(sleep: Sleep, process: ProcessMotion, at: float) -> tuple[float, float]:
@@ -59,9 +63,12 @@ def _times(sleep: Sleep, process: ProcessMotion, at: float) -> tuple[float, floa
     return (left_s, left_s + slept_s) if sleep.exact else (min(left_s, sleep.seconds - slept_s), sleep.seconds)
 
 
-def nap_of(sleeps: Mapping[int, Sleep], facts: Facts, *, at: float, thresholds: Thresholds) -> Nap | None:
-    """The longest nap that is on; `at` is `facts.now` by the clock of `Sleep.seen_at`."""
-    found = longest_nap(sleeps, facts.processes, at=at, thresholds=thresholds)
+def nap_of(
+    sleeps: Mapping[int, Sleep], suspicion: Suspicion, facts: Facts, *, at: float, thresholds: Thresholds
+) -> Nap | None:
+    """The nap that may best explain what is suspected; `at` is `facts.now` by the clock of `Sleep.seen_at`."""
+    silent_s = facts.now - _silent_since(suspicion, facts)
+    found = longest_nap(sleeps, facts.processes, at=at, silent_s=silent_s, thresholds=thresholds)
     if found is None:
         return None
     process, left_s = found
@@ -75,5 +82,8 @@ def explains(nap: Nap, suspicion: Suspicion, facts: Facts, thresholds: Threshold
     """
     if suspicion == Suspicion.STOPPED or (suspicion == Suspicion.LOST and facts.peer_lost):
         return False
-    since = facts.progress_at if suspicion == Suspicion.CPU_ONLY else facts.signal_at
-    return nap.until - since <= thresholds.naps_s
+    return nap.until - _silent_since(suspicion, facts) <= thresholds.naps_s
+
+
+def _silent_since(suspicion: Suspicion, facts: Facts) -> float:
+    return facts.progress_at if suspicion == Suspicion.CPU_ONLY else facts.signal_at
