@@ -37,6 +37,7 @@ _NEEDS = (
 _RAISED = re.compile(r"^(?!.*(py-?spy|\bgdb\b|strace)).*(\w(Error|Exception)\b|fatal|abort)", re.IGNORECASE)
 """A refusal that was raised; one that is only warned of does no harm, and one of a debugger is not the server's."""
 _FAILS = re.compile(r"error|fail|unable|cannot|not (found|available|permitted)", re.IGNORECASE)
+_FILTERED = re.compile(r"\b(io_uring|perf_event_open|userfaultfd|keyctl)\w*.*(not permitted|EPERM)", re.IGNORECASE)
 _ERROR_1 = re.compile(r"\berrno\W{1,3}1\b|(process_vm|cma|vader).*(not permitted|EPERM)", re.IGNORECASE)
 _ACROSS = r"mca_(btl_(vader|sm)|smsc_cma)|uct_cma|process_vm_(readv|writev)"
 """Where MPI and UCX copy from one rank's memory to another's by way of the kernel."""
@@ -77,6 +78,23 @@ def _told(scene: Scene) -> Iterator[Sighting]:
     yield from (sighting for sighting, _ in _refused(scene))
 
 
+def _filtered_call(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log says that a system call was forbidden that filters forbid and no capability allows, under a filter."""
+    told = [
+        Sighting(shortened(f"log: {line.message}"), what="--security-opt seccomp=unconfined")
+        for line in lines(scene.bundle)
+        if _FILTERED.search(line.message)
+    ]
+    yield from both(told, _under_filter(scene))
+
+
+def _under_filter(scene: Scene) -> Iterator[Sighting]:
+    for one in everyone(scene):
+        if one.facts.seccomp == 2:
+            pid = one.process.id.pid
+            yield Sighting(f"{scene.name(pid)} is under a seccomp filter", (pid,))
+
+
 def _died_of_it(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process ended by itself as the log told that something is not permitted, where a filter forbids system
     calls: which one, it did not say."""
@@ -88,12 +106,7 @@ def _died_of_it(scene: Scene) -> Iterator[Sighting | Gap]:
         for line in lines(scene.bundle)
         if _NOT_PERMITTED.search(line.message) and abs(gone.at - line.at) <= TOGETHER_S
     ]
-    filtered = (
-        Sighting(f"{scene.name(one.process.id.pid)} is under a seccomp filter", (one.process.id.pid,))
-        for one in everyone(scene)
-        if one.facts.seccomp == 2
-    )
-    yield from both(told, filtered)
+    yield from both(told, _under_filter(scene))
 
 
 def _reads_others(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -125,6 +138,7 @@ CAUSE = Cause(
         decides("Was a call forbidden, and does a process lack the capability for it?", _told_and_lacking),
         supports("Does the log say that such a call was forbidden?", _told),
         supports("Is memory of other ranks read, and was that refused?", _reads_others),
+        supports("Was a call forbidden that filters of system calls forbid?", _filtered_call),
         supports("Did a process end as something was forbidden, under a filter of system calls?", _died_of_it),
         supports("Does a transport fail whose device is not there?", _absent_device),
     ),

@@ -32,6 +32,10 @@ _GIVES_UP = (
     r"|marking it unhealthy|unhealthy.{0,40}(restart|kill|terminat)"
     r"|CANCELLED AT .* DUE TO (TIME LIMIT|PREEMPTION)|timeout: sending signal"
 )
+_ASKED = (
+    r"\b(received|got|caught|handling|handler called with)\b.{0,20}\b(SIGTERM|signal\W{1,3}15)\b|SIGTERM received"
+)
+"""What a program says that is asked to end, and does so in good order."""
 _REFUSED_CHECK = re.compile(r"(GET|HEAD) /(healthz?|live\w*|ready\w*|startup|ping|v1/models)\b\S* HTTP\S* [45]\d\d\b")
 _OOM = r"out of memory|oom-kill|Killed process"
 _OOM_DAEMON = r"running low on memory|\b(early|systemd-)?oomd?\b.{0,40}(sending SIG|killed)|memory monitor.{0,40}kill"
@@ -45,7 +49,12 @@ def _ended_from_outside(scene: Scene) -> Exit | None:
     if first is None or first.oom or not (first.id == scene.root or first.role is Role.FRONT or not processes(scene)):
         return None
     killed = first.signal == Signals.SIGKILL or first.code == KILLED_STATUS
-    return first if _was_told(first) or killed else None
+    return first if _was_asked(scene, first) or killed else None
+
+
+def _was_asked(scene: Scene, gone: Exit) -> bool:
+    """Whether it was asked to end: by how it ended, or, where it ended in good order, by what it said."""
+    return _was_told(gone) or (gone.code == 0 and any(said(scene, _ASKED)))
 
 
 def _was_told(gone: Exit) -> bool:
@@ -55,7 +64,7 @@ def _was_told(gone: Exit) -> bool:
 
 def _end(scene: Scene, *, asked: bool) -> Iterator[Sighting]:
     gone = _ended_from_outside(scene)
-    if gone is not None and _was_told(gone) is asked:
+    if gone is not None and _was_asked(scene, gone) is asked:
         age = f" {length(gone.at - scene.bundle.started)} after the start" if scene.bundle.started else ""
         yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}{age}"), (gone.id.pid,))
 

@@ -142,6 +142,22 @@ def test_who_gave_up_said_so_and_killed(judge, text):
     assert judge(_given_up(text, ended(rank(0), code=1, ago_s=3)), "probe_kill").finding is None
 
 
+def test_a_server_that_ends_in_good_order_when_it_is_asked(judge):
+    told = {"phase": Phase.WEIGHTS, "motion": Motion.MOVING, "exits": [ended(front(), code=0, ago_s=3)]}
+    asked = [line("Received SIGTERM, shutting down", ago_s=4)]
+    assert judge(bundle(rank(0), log=asked, **told), "probe_kill").word == "established"
+    assert judge(bundle(rank(0), log=[line("shutting down", ago_s=4)], **told), "probe_kill").finding is None
+    assert judge(bundle(rank(0), log=asked, **{**told, "motion": Motion.STALLED}), "probe_kill").finding is None
+
+
+def test_a_call_that_a_filter_forbids(judge):
+    said = "io_uring_queue_init: Operation not permitted"
+    assert judge(_says(said, facts=ordinary_facts(seccomp=2)), "container_caps").word == "supported"
+    assert judge(_says(said), "container_caps").finding is None
+    mempolicy = "get_mempolicy: Operation not permitted"
+    assert judge(_says(mempolicy, facts=ordinary_facts(seccomp=2)), "container_caps").finding is None
+
+
 def test_whoever_guards_the_memory_did_not_lose_patience(judge):
     killed = ended(front(), signal=9, ago_s=3)
     told = {"phase": Phase.WEIGHTS, "motion": Motion.MOVING, "exits": [killed], "kernel_log": []}
