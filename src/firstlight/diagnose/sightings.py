@@ -33,7 +33,7 @@ def lines(bundle: Bundle) -> Iterator[LogLine]:
                 yield line
 
 
-_SUPPOSES = re.compile(
+SUPPOSES = re.compile(
     r"\b(can|may|might|could) (also )?(cause|lead to|result in)\b|\bconsider (increasing|raising|setting)\b"
     r"|\bfalling back\b|\bfell back\b|\busing \S+ (\S+ )?instead\b",
     re.IGNORECASE,
@@ -46,7 +46,7 @@ def said(scene: Scene, pattern: str) -> Iterator[Sighting]:
     might, nor what was got over."""
     wanted = re.compile(pattern, re.IGNORECASE)
     for line in lines(scene.bundle):
-        if wanted.search(line.message) and not _SUPPOSES.search(line.message):
+        if wanted.search(line.message) and not SUPPOSES.search(line.message):
             who = f"{line.source}: " if line.source else ""
             yield Sighting(shortened(f"log: {who}{line.message}"), pids=(line.pid,) if line.pid else ())
 

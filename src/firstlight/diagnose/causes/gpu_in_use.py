@@ -6,12 +6,15 @@ from firstlight.core.gap import Gap
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
 from firstlight.diagnose.deaths import first_end
+from firstlight.diagnose.failures import ended, failures, memory
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said
 
 _BUSY = r"CUDA-capable device\(s\) is/are busy|cudaErrorDevices?Unavailable|CUDA_ERROR_DEVICE_UNAVAILABLE"
 _TOO_LITTLE = r"Free memory on device .* is less than desired GPU memory"
+TAKEN_SHARE = 0.15
+"""Of the whole: contexts, graphs and libraries, which the figures of an error leave out, take less."""
 USED_SHARE = 0.08
 """What a driver and an idle desktop take is less."""
 
@@ -53,6 +56,17 @@ def _used_by_others(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from (one for one in _used(scene) if isinstance(one, Gap) or set(one.pids) & strangers)
 
 
+def _taken(scene: Scene) -> Iterator[Sighting]:
+    """A process ended for want of GPU memory, a good part of which was somebody else's, by its own figures."""
+    for one in failures(scene):
+        told = memory.told(one.message) or memory.at_start(one.message)
+        if told and told.others >= TAKEN_SHARE * told.total:
+            quote = f"{size(told.others)} of {size(told.total)} were somebody else's, {size(told.own)} its own"
+            yield one.sighting._replace(what="the memory of a GPU")
+            yield Sighting(shortened(quote), what="the memory of a GPU")
+            yield ended(one.end)
+
+
 CAUSE = Cause(
     id="gpu_in_use",
     nature=Nature.DEVICE,
@@ -60,6 +74,7 @@ CAUSE = Cause(
     clues=(
         supports("Did a process end as CUDA told that a GPU is busy or unavailable?", _refused),
         supports("Does the engine find too little memory free, where others use a good part?", _too_little),
+        supports("Did a process end for want of GPU memory that was somebody else's?", _taken),
         foresees("Does somebody use a good part of a GPU's memory?", _used),
     ),
     advice=Advice(

@@ -7,6 +7,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose import network, storage, web, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.failures import Kind, ended, failed, failures
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, processes, said
@@ -19,6 +20,7 @@ _HUB = (
     r"|transformers/(utils/hub|dynamic_module_utils)|transformers_utils/(repo|s3|runai|gguf)_utils|/torch/hub\.py"
     r"|/usage_lib\.py|(hf_hub_download|snapshot_download|cached_file) "
 )
+_IS_HUB = re.compile(r"huggingface|hf-mirror|\bhf\.co|modelscope")
 _RESOLVES = r"getaddrinfo"
 _IN_VAIN = (
     r"(?=.*(https?://|HTTPS?ConnectionPool|huggingface\.co|hf\.co|modelscope|resolve/main))"
@@ -129,6 +131,15 @@ def _unmade(scene: Scene) -> Iterator[Sighting]:
                 yield Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,), one.socket.peer_host)
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as it did not reach the hub, or as the hub's name did not resolve."""
+    yield from failed(scene, Kind.HUB)
+    for one in failures(scene):
+        if one.kind is Kind.NAME and _IS_HUB.search(one.what):
+            yield one.sighting
+            yield ended(one.end)
+
+
 def _loads(scene: Scene) -> Iterator[Sighting]:
     """A download grows, or weights are open and being read."""
     for folder, grew in where.grown(scene, "download"):
@@ -141,7 +152,10 @@ def _loads(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"{scene.name(one.process.id.pid)} reads {file.target}"), (one.process.id.pid,))
 
 
-def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    if scene.deaths:
+        named = " at {what}" if any(one.what for one in seen) else ""
+        return f"the model hub or another web service{named} is not reached"
     peer = next((one.what for one in seen if re.search(r"\d|\w", one.what)), "")
     return (
         f"{{who}} waits for the model hub or another web service{' at {what}' if peer else ''}, which does not answer"
@@ -162,6 +176,7 @@ CAUSE = Cause(
         supports("Does a main thread in the hub's code wait for the resolver all the while?", _in_resolver),
         supports("Is a main thread in the hub's code, and does the log say that it asks in vain?", _asks_in_vain),
         supports("Is a web connection not made, before any weights are open?", _unmade),
+        supports("Did a process end as it did not reach the hub?", _ended_by_it),
         rules_out("Are weights being fetched or read?", _loads),
     ),
     advice=Advice(

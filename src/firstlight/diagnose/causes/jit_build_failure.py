@@ -8,6 +8,7 @@ from firstlight.core.vocabulary import Role
 from firstlight.core.words import exit_words
 from firstlight.diagnose import building, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -50,6 +51,10 @@ def _ran_programs(scene: Scene) -> Iterator[Sighting]:
             )
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    yield from failed(scene, Kind.BUILD)
+
+
 def _told(scene: Scene) -> Iterator[Sighting]:
     yield from said(scene, building.BUILD_FAILED)
 
@@ -62,6 +67,7 @@ CAUSE = Cause(
         decides("Does the log say that a build failed, and do its compilers fail or not last?", _told_and_seen),
         supports("Did compilers fail?", _failed),
         supports("Does the log say that a build failed?", _told),
+        supports("Did a process end as a build failed?", _ended_by_it),
     ),
     advice=Advice(
         confirm=(

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.host import Place
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.failures import Kind, ended, failures
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 
@@ -36,6 +37,25 @@ def _perhaps(scene: Scene) -> Iterator[Sighting]:
         yield from _told(scene)
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as it did not find a path in the folder of the model, and that is not there."""
+    missing = [one.path.rstrip("/") for one in _missing(scene)]
+    for one in failures(scene):
+        if one.kind is Kind.PATH and any(f"{one.what}/".startswith(f"{path}/") for path in missing):
+            yield one.sighting
+            yield Sighting(shortened(f"{one.what} does not exist"), what=one.what)
+            yield ended(one.end)
+
+
+def _not_found(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as it did not find a path that the command names."""
+    words = {word.partition("=")[2] or word for word in scene.bundle.command if "/" in word}
+    for one in failures(scene):
+        if one.kind is Kind.PATH and any(f"{one.what}/".startswith(f"{word.rstrip('/')}/") for word in words):
+            yield one.sighting
+            yield ended(one.end)
+
+
 def _told(scene: Scene) -> Iterator[Sighting]:
     for one in _missing(scene):
         yield Sighting(shortened(f"{one.path} does not exist"), what=one.path)
@@ -46,6 +66,8 @@ CAUSE = Cause(
     nature=Nature.MACHINE,
     title="there is no model at {what}",
     clues=(
+        decides("Did a process end as it did not find the model, whose path is not there?", _ended_by_it),
+        supports("Did a process end as it did not find a path that the command names?", _not_found),
         foresees("Does the path of the model not exist?", _surely, surely=True),
         foresees("Does it not exist here, though the engine may run elsewhere?", _perhaps),
     ),

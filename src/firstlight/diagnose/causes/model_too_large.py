@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.words import size
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
+from firstlight.diagnose.failures import Kind, ended, failed, failures, memory
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import gpus
@@ -85,11 +86,39 @@ def _no_room(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(quote), what=size(one.needed_bytes))
 
 
+OWN_SHARE = 0.8
+"""Of a GPU's memory: who has run out with so much of it in his own hands is held up by nobody."""
+
+
+def _outgrew(scene: Scene) -> Iterator[Sighting]:
+    """A process ended for want of GPU memory, nearly all of which was its own."""
+    for one in failures(scene):
+        told = memory.told(one.message)
+        if one.kind is Kind.GPU_MEMORY and told and told.own >= OWN_SHARE * told.total:
+            what = size(max(told.own + told.wanted, _needed(scene)))
+            yield one.sighting._replace(what=what)
+            yield Sighting(f"{size(told.own)} of {size(told.total)} were its own")
+            yield ended(one.end)
+
+
+def _no_cache(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as the model left no room for the KV cache."""
+    yield from failed(scene, Kind.CACHE_ROOM)
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    if any(one.what for one in seen):
+        return "the model ({what}) does not fit"
+    return "the model leaves no room for its KV cache on the GPU"
+
+
 CAUSE = Cause(
     id="model_too_large",
     nature=Nature.MACHINE,
-    title="the model ({what}) does not fit",
+    title=_title,
     clues=(
+        supports("Did a process end for want of GPU memory that was nearly all its own?", _outgrew),
+        supports("Did a process end as nothing was left for the KV cache?", _no_cache),
         foresees("Are the weights larger than the memory of all GPUs?", _surely, surely=True),
         foresees("Are they, as files, though an option may make them smaller?", _perhaps),
         foresees("Are the weights larger than the memory that is free, where there is no GPU?", _beyond_memory),

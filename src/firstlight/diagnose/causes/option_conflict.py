@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeAlias
 
 from firstlight.core.bundle import Bundle
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.failures import Kind, ended, failed, failures, raised_in
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import variables
@@ -134,6 +135,36 @@ def _conflicts(scene: Scene, conflicts: tuple[_Conflict, ...]) -> Iterator[Sight
             yield Sighting(shortened(quote), what=quote.split(maxsplit=1)[0])
 
 
+USAGE_STATUS = 2
+"""What argparse, click and clap exit with when they do not take a command line."""
+_SETTINGS = r"/(arg_utils|server_args|engine_args)\.py|/vllm/config(/\w+)?\.py"
+"""Where engines look at their options, before they do anything."""
+_UNFIT = r"^(pydantic\S*|ValueError|AssertionError|NotImplementedError|TypeError|\S*ValidationError)\b"
+
+
+def _parser_refuses(scene: Scene) -> Iterator[Sighting]:
+    """The parser of the command line refused an option, and the process ended with the status for it."""
+    for one in failures(scene):
+        if one.kind is Kind.OPTION and one.end.code == USAGE_STATUS:
+            yield one.sighting
+            yield ended(one.end)
+
+
+def _parser_tells(scene: Scene) -> Iterator[Sighting]:
+    yield from failed(scene, Kind.OPTION)
+
+
+def _settings_refused(scene: Scene) -> Iterator[Sighting]:
+    """An exception that ended the server was raised where its options are looked at."""
+    yield from raised_in(scene, _SETTINGS, _UNFIT)
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    if any(one.what for one in seen):
+        return "the engine does not take {what}"
+    return "the engine does not take its options together, or in this version"
+
+
 def _without_effect(scene: Scene) -> Iterator[Sighting]:
     """Variables that this version of the engine does not read any more."""
     bundle, version = scene.bundle, _version(scene.bundle.engine_version)
@@ -146,8 +177,11 @@ def _without_effect(scene: Scene) -> Iterator[Sighting]:
 CAUSE = Cause(
     id="option_conflict",
     nature=Nature.MACHINE,
-    title="the engine does not take these options ({what})",
+    title=_title,
     clues=(
+        decides("Did it end with the status for it as its parser refused an option?", _parser_refuses),
+        supports("Did it end as its parser refused an option?", _parser_tells),
+        supports("Did it end with an exception that was raised where options are looked at?", _settings_refused),
         foresees("Is an option given that this version does not know?", _refuses, surely=True),
         foresees("Are options given that the engine refuses together?", _refused_together, surely=True),
         foresees("Does an option need another value of another one?", _unfit_together),

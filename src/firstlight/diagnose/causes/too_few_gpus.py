@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.words import counted
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import gpus, variables
 
@@ -75,11 +76,23 @@ def _none(scene: Scene) -> Iterator[Sighting | Gap]:
         yield Sighting(f"{counted(wanted, 'rank')}, and no driver here tells of a GPU", what=str(wanted))
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as it found fewer GPUs than it wants."""
+    wanted = str(scene.bundle.ranks or "")
+    yield from (one._replace(what=wanted) for one in failed(scene, Kind.GPU_COUNT))
+
+
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    several = any(one.what not in {"", "1"} for one in seen)
+    return "{what} ranks want more GPUs than are there" if several else "the server finds fewer GPUs than it wants"
+
+
 CAUSE = Cause(
     id="too_few_gpus",
     nature=Nature.MACHINE,
-    title="{what} ranks want more GPUs than are there",
+    title=_title,
     clues=(
+        supports("Did a process end as it found fewer GPUs than it wants?", _ended_by_it),
         foresees("Are there fewer GPUs than ranks, none of which can run elsewhere?", _surely, surely=True),
         foresees("Are there fewer GPUs than ranks, of which some might run on other machines?", _perhaps),
         foresees("Is there no GPU for several ranks, unless the engine was built for CPUs?", _none),

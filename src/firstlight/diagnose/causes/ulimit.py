@@ -9,6 +9,7 @@ from firstlight.core.look import ProcessLook
 from firstlight.core.words import exit_words, size
 from firstlight.diagnose import where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -16,6 +17,8 @@ from firstlight.diagnose.sightings import both, said
 
 FEW_FILES = 65_536
 FEW_FILES_SURELY = 4_096
+FEW_PROCESSES = 16_384
+"""A rank makes some hundred threads, Ray some thousand on a machine of many cores."""
 ENDLESS_FILES = 1 << 28
 """Programs that close every possible descriptor before they start another take minutes over so many."""
 NEARLY = 0.8
@@ -103,6 +106,28 @@ def _threads_refused(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(near, said(scene, NO_THREADS))
 
 
+def _ended_by_files(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process ended as it could open no more files, and what it inherits allows few."""
+    limit = _inherited(scene, "nofile")
+    few = [Sighting(f"ulimit -n: {limit.soft} open files", what="nofile")] if limit and _few(limit, FEW_FILES) else []
+    yield from both(few, failed(scene, Kind.FILES))
+
+
+def _ended_by_threads(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process ended as it could make no thread or process, and what it inherits allows its user few."""
+    limit = _inherited(scene, "nproc")
+    few = (
+        [Sighting(f"ulimit -u: {limit.soft} processes and threads of this user", what="nproc")]
+        if limit and _few(limit, FEW_PROCESSES)
+        else []
+    )
+    yield from both(few, failed(scene, Kind.THREADS))
+
+
+def _few(limit: Limit, few: int) -> bool:
+    return limit.soft != UNLIMITED and 0 < limit.soft <= few
+
+
 def _closing_all(scene: Scene) -> Iterator[Sighting | Gap]:
     """A thread that computes stands where every possible descriptor is closed, and a billion are possible."""
     endless = {row[0].process.id.pid: row for row in _limits(scene, "nofile") if not isinstance(row, Gap)}
@@ -173,6 +198,8 @@ CAUSE = Cause(
         decides("Were threads refused where the user's limit is reached?", _threads_refused),
         decides("Did a limit's own signal end a process?", _ended_by_limit),
         supports("Was memory refused where little may be mapped?", _address_space),
+        supports("Did a process end as it could open no more files, where few are allowed?", _ended_by_files),
+        supports("Did a process end as it could make no thread, where few are allowed?", _ended_by_threads),
         decides("Does somebody close a billion descriptors one by one?", _closing_all),
         supports("Does the log say that memory could not be registered or locked?", _told),
         foresees("Are few open files allowed?", _foreseen_files),

@@ -1,0 +1,217 @@
+"""The error that ended somebody, joined with its end: what was raised shortly before, in which frames. Pure.
+
+An error that somebody got over is none: its source went on with its work. What was raised first, over all ranks, is
+the failure; what others tell afterwards, of a lost connection or a failed child, follows from it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from firstlight.core.bundle import LogTail
+from firstlight.core.log import LogLine
+from firstlight.core.process import Exit
+from firstlight.core.words import exit_words
+from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.failures.kinds import Kind, follows, refusal
+from firstlight.diagnose.losses import is_orderly
+from firstlight.diagnose.names import of_exit
+from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.scene import Scene
+from firstlight.diagnose.sightings import SUPPOSES
+
+BEFORE_S, AFTER_S = 60.0, 15.0
+"""A server that has failed takes its time to end, and its last words may be read after its end."""
+WENT_ON = 3
+"""Ordinary lines of the same source after an error: more, and it was got over."""
+FRAMES_MAX = 40
+_FRAME = re.compile(r'^\W{0,4}File "(?P<file>[^"]{1,400})", line \d{1,7}(?:, in (?P<function>.{1,120}))?')
+_TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
+_CHAINED = re.compile(r"above exception was the direct cause|another exception occurred")
+_RAISED = re.compile(
+    r"^\s{0,3}(?:\w{1,60}\.){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Exit|Failure|Timeout)\b(?::|$)|^\s{0,3}Exception\b"
+)
+_ORDINARY = re.compile(r"\b(?:INFO|DEBUG|WARN|WARNING)\b|\b(?:User|Future|Deprecation|Runtime)Warning\b|\bI\d{4} ")
+_ENDING = re.compile(r"shut|stop|exit|clean|terminat|wait\w* for|kill|destroy|usage:", re.IGNORECASE)
+_WEAK = frozenset({Kind.REFUSED, Kind.UNREACHABLE, Kind.NAME})
+"""What others tell of somebody who has gone before."""
+
+
+class Frame(NamedTuple):
+    """A frame of a traceback as it was printed, with its line of source where it has one."""
+
+    file: str
+    function: str
+    source: str
+
+
+class Error(NamedTuple):
+    """A line that tells of an error. `raised` if Python raised it; `frames` are those of its traceback, innermost
+    last; `chained` if another was raised because of the one before."""
+
+    line: LogLine
+    raised: bool
+    frames: tuple[Frame, ...]
+    chained: bool = False
+
+
+class Failure(NamedTuple):
+    """What ended somebody. `what` is what it is about, `end` the first end that it explains."""
+
+    kind: Kind
+    what: str
+    error: Error
+    end: Exit
+
+    @property
+    def message(self) -> str:
+        return self.error.line.message
+
+    @property
+    def sighting(self) -> Sighting:
+        line = self.error.line
+        who = f"{line.source}: " if line.source else ""
+        return Sighting(shortened(f"log: {who}{line.message}"), (self.end.id.pid,), shortened(self.what))
+
+
+def failed(scene: Scene, *kinds: Kind) -> Iterator[Sighting]:
+    """The errors of these kinds that ended somebody, and the end."""
+    for one in failures(scene):
+        if one.kind in kinds:
+            yield one.sighting
+            yield ended(one.end)
+
+
+def surely(scene: Scene, kind: Kind) -> Iterator[Failure]:
+    """The error of this kind, where nothing else was told before, and whoever ended is known to have failed by
+    itself: with an exit status, and with no other exception but those that were raised because of this one."""
+    told = failures(scene)
+    first = next(iter(_fatal(scene)), None)
+    raised = [one for one in _fatal(scene) if one.raised]
+    of_others = [one for one in raised[1:] if not one.chained and one.line.message != raised[0].line.message]
+    if (
+        told
+        and told[0].error is first
+        and told[0].kind is kind
+        and isinstance(told[0].end.code, int)
+        and not of_others
+    ):
+        yield told[0]
+
+
+def ended(gone: Exit) -> Sighting:
+    """An end in short."""
+    return Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
+
+
+def raised_in(scene: Scene, pattern: str, error: str = ".") -> Iterator[Sighting]:
+    """Exceptions that ended somebody and match `error`, raised where the innermost frame's "file: function: source"
+    matches `pattern`."""
+    for one in _fatal(scene):
+        inner = one.frames[-1:] if one.raised else ()
+        place = "".join(f"{frame.file}: {frame.function}: {frame.source}" for frame in inner)
+        if place and re.search(pattern, place) and re.search(error, one.line.message, re.IGNORECASE):
+            yield Sighting(shortened(f"log: {one.line.message}"), (scene.deaths[0].id.pid,))
+            yield Sighting(shortened(f"raised in {place}"))
+
+
+@lru_cache(maxsize=8)
+def failures(scene: Scene) -> tuple[Failure, ...]:
+    """What ended somebody; empty where nobody ended by itself, or no line tells."""
+    found = []
+    for one in _fatal(scene):
+        told = refusal(one.line.message) or _by_call(one)
+        if told:
+            kind, what = told
+            found.append(Failure(kind, what, one, scene.deaths[0]))
+    return tuple(found)
+
+
+_CALLS = ((Kind.BINDING, re.compile(r"sched_setaffinity|set_mempolicy|numa_(?:set|bind|run)\w*\(")),)
+_NUMBER_ONLY = re.compile(r"\[Errno \d+\] (?:Invalid argument|Operation not permitted)$")
+
+
+def _by_call(one: Error) -> tuple[Kind, str] | None:
+    """A number of the system alone tells little; the call that was refused tells the rest."""
+    if not one.frames or not _NUMBER_ONLY.search(one.line.message):
+        return None
+    return next(((kind, "") for kind, call in _CALLS if call.search(one.frames[-1].source)), None)
+
+
+@lru_cache(maxsize=8)
+def _fatal(scene: Scene) -> tuple[Error, ...]:
+    """The errors from which the first end follows, in the order in which they were told.
+
+    Once an exception was raised that ended a process, the lost connections of others are no news.
+    """
+    gone = next(iter(scene.deaths), None)
+    if gone is None or is_orderly(gone):
+        return ()
+    told = [one for tail in scene.bundle.logs for one in _errors(tail) if _is_near(one, gone, scene)]
+    told = sorted((one for one in told if not follows(one.line.message)), key=lambda one: one.line.at)
+    first = next((at for at, one in enumerate(told) if one.raised), None)
+    if first is None:
+        return tuple(told)
+    return tuple(one for at, one in enumerate(told) if at <= first or one.chained or not _is_weak(one))
+
+
+def _is_weak(one: Error) -> bool:
+    told = refusal(one.line.message)
+    return told is not None and told.kind in _WEAK
+
+
+def _is_near(one: Error, gone: Exit, scene: Scene) -> bool:
+    """Whether it was told around the end; when one ended that a look found gone, nobody knows."""
+    return gone not in scene.bundle.exits or -AFTER_S <= gone.at - one.line.at <= BEFORE_S
+
+
+def _errors(tail: LogTail) -> Iterator[Error]:
+    """The errors of one source that it did not get over."""
+    lines = _in_order(tail)
+    ordinary = [at for at, line in enumerate(lines) if _went_on(line)]
+    for at, one in _told(lines):
+        if sum(after > at for after in ordinary) <= WENT_ON:
+            yield one
+
+
+def _in_order(tail: LogTail) -> list[LogLine]:
+    """All lines that were kept of a source, each once."""
+    first = (tail.first_error,) if tail.first_error else ()
+    kept = {(line.at, line.text): line for line in (*first, *tail.warnings, *tail.lines)}
+    return sorted(kept.values(), key=lambda line: line.at)
+
+
+def _told(lines: Sequence[LogLine]) -> Iterator[tuple[int, Error]]:
+    """Each line that tells of an error, with its number; what a traceback quotes is none."""
+    frames: list[Frame] = []
+    chained = quoted = False
+    for at, line in enumerate(lines):
+        words = line.message
+        place = _FRAME.match(words)
+        if place:
+            frames = [*frames[-FRAMES_MAX:], Frame(place["file"], place["function"] or "", "")]
+        elif quoted and words.startswith("  "):
+            frames[-1] = frames[-1]._replace(source=frames[-1].source or words.strip()[:200])
+        elif _TRACEBACK.search(words):
+            frames = []
+        elif _CHAINED.search(words):
+            chained = True
+        elif _is_error(line):
+            raised = bool(_RAISED.match(words)) and bool(frames)
+            yield at, Error(line, raised, tuple(frames), chained)
+            chained = chained and not raised
+        quoted = bool(place) or (quoted and words.startswith("  "))
+
+
+def _is_error(line: LogLine) -> bool:
+    """Whether a line may tell of an error: it says no less than that, by its level or in lack of one."""
+    mild = line.level.upper() in {"INFO", "DEBUG", "WARNING", "WARN", "I", "W", "TRACE"}
+    ordinary = mild or (not line.level and "NCCL WARN" not in line.message and _ORDINARY.search(line.message[:80]))
+    return bool(line.message.strip()) and not ordinary and not SUPPOSES.search(line.message)
+
+
+def _went_on(line: LogLine) -> bool:
+    """Whether a line tells of ordinary work, rather than of an end."""
+    ordinary = line.level.upper() in {"INFO", "DEBUG"} or _ORDINARY.search(line.message[:80])
+    return bool(ordinary) and not _ENDING.search(line.message)
