@@ -46,7 +46,7 @@ def _puts(one: Standing) -> bool:
         return False
     in_queue = re.search(r"(^|\.)put$", operation.function) is not None and one.wait.kind is Kind.FUTEX
     by_zmq = "/zmq/" in operation.file and operation.function.rpartition(".")[2].startswith("send")
-    return in_queue or (by_zmq and one.wait.kind is Kind.POLL and not one.moves)
+    return in_queue or (by_zmq and one.wait.kind in {Kind.POLL, Kind.FUTEX} and not one.moves)
 
 
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
