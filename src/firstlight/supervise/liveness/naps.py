@@ -41,8 +41,8 @@ def longest_nap(
     silent_s: float,
     thresholds: Thresholds,
 ) -> tuple[ProcessMotion, float] | None:
-    """Whose nap goes on longest of those worth waiting for after a silence of `silent_s`, and for how many seconds yet;
-    the longest of all if none is worth it; None if nobody naps. `at` is now, by the clock of `Sleep.seen_at`.
+    """Whose nap goes on longest of those worth waiting for after a silence of `silent_s`, and for how many seconds
+    yet; the longest of all if none is worth it; None if nobody naps. `at` is now, by the clock of `Sleep.seen_at`.
     """
     napping = [
         (max(0.0, left_s), process)
