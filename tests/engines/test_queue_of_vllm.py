@@ -1,4 +1,4 @@
-"""A real vLLM with three ranks, of which one is stopped at its queue: the engine core waits for it and says nothing."""
+"""A real vLLM with three ranks, of which one is stopped at its queue, where the engine core waits for it."""
 
 import json
 import os
