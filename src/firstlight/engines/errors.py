@@ -13,7 +13,7 @@ from enum import Enum, auto
 
 from firstlight.core.log import ErrorSeen, LogLine
 from firstlight.core.told import told_end
-from firstlight.engines.failures import ERROR_LEVELS, TRACEBACK, Failures, is_body, is_exception
+from firstlight.engines.failures import ERROR_LEVELS, Failures, is_body, is_exception, is_header
 from firstlight.engines.table import LOOKED_AT
 
 BODY_MAX = 3000
@@ -125,14 +125,15 @@ class ErrorReader:
         text = line.message[:LOOKED_AT]
         if line.transient:
             return ErrorSeen(self._failures.is_error(line))
-        if TRACEBACK not in text and not self._anything_open(line):
+        begins = is_header(text)
+        if not begins and not self._anything_open(line):
             return self._plain(None, line, text)
         voice = self._voice(line)
         if voice.margin and voice.body:
             text = _GROUP_MARGIN.sub("", text, count=1)
         if not text.strip():
             return _NOTHING
-        if TRACEBACK in text:
+        if begins:
             voice.opens(line, text)
             self._opened[line.stream] = voice
             return _NOTHING

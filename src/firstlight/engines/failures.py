@@ -12,18 +12,23 @@ from firstlight.engines.table import LOOKED_AT
 from firstlight.engines.table import Failures as Table
 
 ERROR_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL"})
-TRACEBACK = "Traceback (most recent call last)"
+_TRACEBACK = "Traceback (most recent call last)"
+_REPEATED = " [repeated "
+"""How Ray marks a line that other workers wrote too."""
 
-_EXCEPTION = re.compile(
-    r"(?:[A-Za-z_]\w*\.)*[A-Z]?\w*"
-    r"(?:Error|Exception|ExceptionGroup|Exit|Fault|Interrupt|Timeout|NotFound|Unavailable)"
-    r"(?:\([\w.]{1,80}\))?(?:: |:?$)"
-)
-"""An exception by the usual names of their classes."""
+_EXCEPTION = re.compile(r"(?P<name>[A-Za-z_][\w.]{0,200}+)(?:\([\w.]{1,80}\))?(?:: |:?$)")
+_CLASSES = ("Error", "Exception", "Group", "Exit", "Fault", "Interrupt", "Timeout", "NotFound", "Unavailable")
+"""How the classes of exceptions are usually called."""
 _BODY = re.compile(r"\s|> File \"|[│╭╰╮╯❱┃]|[\^~ ]+$|$")
 """What a traceback is made of besides its last line: frames, boxes that rich draws, marks under the code."""
 _SOURCE = re.compile(r"\s+(?:raise |return |assert |File \")")
 """The frames of a traceback quote the line that raises; the one that names the error follows."""
+
+
+def is_header(text: str) -> bool:
+    """True for a line that begins a traceback: nothing said stands behind the word. One that holds it all is none."""
+    _, found, rest = text.partition(_TRACEBACK)
+    return bool(found) and not any(map(str.isalnum, rest.partition(_REPEATED)[0]))
 
 
 def is_body(text: str) -> bool:
@@ -33,7 +38,8 @@ def is_body(text: str) -> bool:
 
 def is_exception(text: str) -> bool:
     """True for a line that begins with an exception whose class is called as such classes are."""
-    return _EXCEPTION.match(text) is not None
+    match = _EXCEPTION.match(text)
+    return match is not None and match["name"].endswith(_CLASSES)
 
 
 class Failures:
@@ -42,7 +48,7 @@ class Failures:
     def __init__(self, *tables: Table) -> None:
         self._errors = tuple(text for table in tables for text in table.errors)
         self._consequences = tuple(text for table in tables for text in table.consequences)
-        self._shapes = tuple(re.compile(shape) for table in tables for shape in table.shapes)
+        self._shapes = re.compile("|".join(f"(?:{shape})" for table in tables for shape in table.shapes))
 
     def is_consequence(self, line: LogLine) -> bool:
         """True if the line follows from another failure, belongs to a shutdown, or tells of an end as wanted."""
@@ -57,7 +63,7 @@ class Failures:
         return self._names_error(line.level, line.message[:LOOKED_AT]) and not self.is_consequence(line)
 
     def _names_error(self, level: str, beginning: str) -> bool:
-        if TRACEBACK in beginning:
+        if is_header(beginning):
             return False
         if level in ERROR_LEVELS:
             return not is_body(beginning)
@@ -66,6 +72,6 @@ class Failures:
         return (
             is_exception(beginning)
             or any(text in beginning for text in self._errors)
-            or any(shape.match(beginning) for shape in self._shapes)
+            or self._shapes.match(beginning) is not None
             or told_end(beginning) is not None
         )

@@ -55,7 +55,8 @@ class Prefixes:
             if match is None:
                 break
             at = match.end()
-            speaker = self._speaker(match.groupdict(), label) or speaker
+            if match.lastindex:
+                speaker = self._speaker(match.groupdict(), label) or speaker
         return speaker, at
 
     def _match(self, text: str, at: int) -> tuple[re.Match[str] | None, str]:

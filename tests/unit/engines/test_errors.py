@@ -137,6 +137,7 @@ def test_a_traceback_behind_a_prefix(prefix: str) -> None:
             ),
             "| ValueError: bad",
         ),
+        (f"Traceback (most recent call last): [repeated 3x across cluster]\n{FRAMES}a.B: c", "a.B: c"),
         # A traceback of another process
         (
             (
@@ -234,6 +235,19 @@ def test_one_traceback_is_one_thing(log: str, error: str) -> None:
                 "signal 4 rank=0\nError: ShardCannotStart\n"
             ),
             "shard-manager: launcher: Shard process was signaled to shutdown with signal 4 rank=0",
+        ),
+        (
+            "generic",
+            (
+                '{"timestamp":"2026-05-14T15:11:38Z","level":"INFO","fields":{"message":"Starting"}}\n'
+                '{"timestamp":"2026-05-14T15:11:39Z","level":"ERROR","fields":{"message":"Error when initializing'
+                '\\nTraceback (most recent call last):\\n  File x\\nValueError: no"},"target":"launcher"}\n'
+                '{"level":"error","msg":"later"}\n'
+            ),
+            (
+                "Error when initializing\\nTraceback (most recent call last):\\n  File x\\nValueError: no"
+                '"},"target":"launcher"}'
+            ),
         ),
         ("generic", f"ERROR:    Exception in ASGI application\n{BEGIN}app.Broken: x\n", "app.Broken: x"),
         # which is the error itself where nothing better stands under it
