@@ -70,10 +70,15 @@ def _foreseen(scene: Scene) -> Iterator[Sighting]:
         yield Sighting(f"the control group allows {group.pids_max} processes and threads", what=str(group.pids_max))
 
 
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    known = any(one.what for one in seen)
+    return f"the control group allows too few processes and threads{' ({what})' if known else ''}"
+
+
 CAUSE = Cause(
     id="cgroup_pids",
     nature=Nature.MACHINE,
-    title="the control group allows too few processes and threads ({what})",
+    title=_title,
     clues=(
         decides("Were threads refused, and does the control group's count say so?", _told_and_counted),
         supports("Does the kernel's log tell that a control group refused a fork?", _rejected),

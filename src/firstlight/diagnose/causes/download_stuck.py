@@ -83,21 +83,15 @@ def _silent_connection(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(unfinished, waiting)
 
 
-def _silent_web(scene: Scene) -> Iterator[Sighting | Gap]:
-    """A download does not grow, and a process of which no stack was seen has a web connection over which nothing is
-    known to come."""
+def _unanswered_web(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A download does not grow, and a process of which no stack was seen asks a web port in vain; a connection that
+    is made may be any, telemetry too."""
     asks = (
         Sighting(shortened(f"{scene.name(one.pid)}: {one.words}"), (one.pid,))
-        for one in network.connections(scene, "ESTABLISHED", "CLOSE_WAIT", "SYN_SENT")
-        if web.is_web(scene, one.socket) and where.main_place(one.look) is None and not _received(scene, one)
+        for one in network.unanswered(scene)
+        if web.is_web(scene, one.socket) and where.main_place(one.look) is None
     )
     yield from both(_standing_still(scene), asks)
-
-
-def _received(scene: Scene, one: network.Connection) -> bool:
-    old = network.before(scene, one)
-    got = network.more(one.socket.received_bytes, old.received_bytes if old else 0)
-    return isinstance(got, int) and got > 0
 
 
 def _grows(scene: Scene) -> Iterator[Sighting]:
@@ -116,7 +110,7 @@ CAUSE = Cause(
         supports(
             "Does a process wait for bytes, with an unfinished file open that does not grow?", _silent_connection
         ),
-        supports("Does a download not grow, of a process with a silent web connection?", _silent_web),
+        supports("Does a download not grow, of a process that asks a web port in vain?", _unanswered_web),
         rules_out("Does a download grow?", _grows),
     ),
     advice=Advice(

@@ -100,10 +100,16 @@ def _same(then: ProcessLook, file: OpenFile) -> bool:
     return any(old.fd == file.fd and old.socket == file.socket for old in then.files)
 
 
+def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+    if any(one.what for one in seen):
+        return "what is sent to {what} is not confirmed any more, though the connection looks open"
+    return "something on the way to other machines has dropped a connection that looks open"
+
+
 CAUSE = Cause(
     id="idle_connection_drop",
     nature=Nature.NETWORK,
-    title="what is sent to {what} is not confirmed any more, though the connection looks open",
+    title=_title,
     clues=(
         supports("Do bytes for another machine stay unconfirmed while ranks wait for it?", _unconfirmed),
         supports("Did a connection that was made time out, for which ranks wait?", _gone_silent),

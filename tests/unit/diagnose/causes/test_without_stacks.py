@@ -36,9 +36,10 @@ def test_a_disk_that_crawls(judge):
 
 
 def test_a_download_that_does_not_grow(judge):
-    web = [socket("10.0.0.2:41000", "18.155.1.1:443")]
+    web = [socket("10.0.0.2:41000", "18.155.1.1:443", state="SYN_SENT")]
     still = {"folders": [folder("download", "/hub", bytes_=GB)]}
     assert judge(_blind(Phase.WEIGHTS, files=web, told=still), "download_stuck").word == "supported"
-    assert judge(_blind(Phase.WEIGHTS, told=still), "download_stuck").finding is None
+    telemetry = [socket("10.0.0.2:41000", "18.155.1.1:443")]
+    assert judge(_blind(Phase.WEIGHTS, files=telemetry, told=still), "download_stuck").finding is None
     grows = {"folders": [folder("download", "/hub", bytes_=GB, grows=GB)]}
     assert judge(_blind(Phase.WEIGHTS, files=web, told=grows), "download_stuck").finding is None
