@@ -72,8 +72,11 @@ def _one_by_one(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The only process with a GPU waits for it, and no peer could be what the busy GPU waits for."""
-    if len(runners(scene)) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1 and complete(scene):
+    """The only process with a GPU waits for it, and no peer could be what that waits for, not even another GPU of
+    that process."""
+    busy = [one for one in spinning(scene) if isinstance(one, Sighting)]
+    alone = len(runners(scene)) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1
+    if alone and len(busy) < 2 and complete(scene):
         yield from both(chain(some_in(scene, _WAITS_FOR_GPU), _takes_a_result(scene)), spinning(scene))
 
 

@@ -17,9 +17,11 @@ from firstlight.diagnose.devices import (
     FUSED_ALL_REDUCE,
     IOMMU,
     all_in,
+    complete,
     diverted,
     in_place,
     over_pcie,
+    runners,
     some_in,
     spinning,
     still,
@@ -30,6 +32,7 @@ from firstlight.diagnose.sightings import both, gpus, kernel_said, lines, stands
 
 _EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _PLACES = r"\((pynccl|cuda_communicator|communication_op|quick_all_reduce)\.py"
+_DRIVES = r"synchronize ?\(|^cu(da)?(Stream|Event|Device|Ctx)(Synchronize|Query)|ncclGroupEnd|ncclCommInitAll|^ggml_"
 _BESIDE_NCCL = f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _CHECKS = r"^(gpu_p2p_access_check|can_actually_p2p|_can_p2p) \("
 _COPIES = r"^(producer|consumer) \(custom_all_reduce_utils\.py"
@@ -40,6 +43,14 @@ _IOMMU_WARNING = r"missing \W*iommu=pt"
 def _spins_for_a_peer(scene: Scene) -> Iterator[Sighting | Gap]:
     """GPUs spin in an exchange, and the way between them is known to swallow writes."""
     yield from both(both(all_in(scene, f"{_EXCHANGE}|{_PLACES}"), spinning(scene)), diverted(scene))
+
+
+def _spins_in_one_process(scene: Scene) -> Iterator[Sighting | Gap]:
+    """One process drives several GPUs (llama.cpp, tests of NCCL), which spin: it waits for them, or starts what they
+    exchange."""
+    busy = [one for one in spinning(scene) if isinstance(one, Sighting)]
+    if len(runners(scene)) == 1 and len(busy) > 1 and complete(scene):
+        yield from both(both(some_in(scene, f"{_EXCHANGE}|{_DRIVES}"), busy), diverted(scene))
 
 
 def _connects(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -122,6 +133,7 @@ CAUSE = Cause(
     title="what GPUs write to each other over PCIe may not arrive: {what}",
     clues=(
         supports("Do GPUs spin in an exchange while something diverts peer traffic?", _spins_for_a_peer),
+        supports("Do GPUs of one process spin while something diverts peer traffic?", _spins_in_one_process),
         supports("Do all ranks connect GPUs while ACS or BAR1 is in the way?", _connects),
         supports("Do GPUs spin in a fused all-reduce that trusts the driver's claim of peer access?", _lamport),
         supports("Does RCCL warn of the IOMMU while ranks connect?", _warned),

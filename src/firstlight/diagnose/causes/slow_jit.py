@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.diagnose import building, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, speaks_against, supports
-from firstlight.diagnose.compare import Change
+from firstlight.diagnose.compare import BUSY_CPU, Change
+from firstlight.diagnose.devices import runners
+from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both
 
@@ -18,6 +20,24 @@ def _in_this_process(scene: Scene) -> Iterator[Sighting | Gap]:
 def _fresh_cache(scene: Scene) -> Iterator[Sighting | Gap]:
     """A compile cache grows while somebody stands in code that compiles, whether or not it was seen to compute."""
     yield from both(building.growing_caches(scene), where.stands(scene, building.COMPILES))
+
+
+def _unseen(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A folder that only compilers fill grows, and somebody computes of whom no stack could be seen."""
+    hidden = (
+        Sighting(shortened(f"{scene.name(one.pid)} {one.change.why}, and its stack could not be seen"), (one.pid,))
+        for one in runners(scene)
+        if one.change and one.change.cpu >= BUSY_CPU and one.thread and isinstance(one.thread.stack, Gap)
+    )
+    grown = (one for one in building.growing_caches(scene) if _only_of_compilers(scene, one.what))
+    yield from both(grown, hidden)
+
+
+def _only_of_compilers(scene: Scene, path: str) -> bool:
+    """What engines keep there besides, and what drivers do, has other names."""
+    looks = scene.bundle.looks
+    purposes = {one.purpose for one in looks[-1].folders if one.path == path} if looks else set()
+    return bool(purposes & {"compile_cache", "extensions"}) and not path.endswith("/ComputeCache")
 
 
 def _all_still(scene: Scene) -> Iterator[Sighting]:
@@ -36,6 +56,7 @@ CAUSE = Cause(
         decides("Does a thread compute in a compiler's code while a compile cache grows?", _in_this_process),
         supports("Does a thread compute in a compiler's code?", building.computing),
         supports("Does a compile cache grow while somebody stands in code that compiles?", _fresh_cache),
+        supports("Does a folder of compiled kernels grow while somebody computes, unseen?", _unseen),
         speaks_against("Do compilers come and go, none of them lasting?", building.come_and_go),
         rules_out("Is every process still?", _all_still),
     ),

@@ -4,6 +4,7 @@ torch's FileBaton and its kin are bare files made with O_EXCL; no table of the k
 (FlashInfer, SGLang, vLLM) asks for a flock again and again: the kernel tells who holds it, but not that it is wanted.
 """
 
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -13,14 +14,20 @@ from firstlight.core.vocabulary import Role
 from firstlight.core.words import printable
 from firstlight.diagnose import building, clauses, quotes, storage
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
-from firstlight.diagnose.devices import runners
+from firstlight.diagnose.devices import runners, still
 from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled, polling
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import unseen_stacks
+from firstlight.diagnose.sightings import lines, unseen_stacks
 from firstlight.diagnose.standing import Standing
 
 QUOTED = 3
+_WAITS = re.compile(
+    r"(waiting for baton release|another process must be compiling|waiting for the (build|compile|jit) lock)"
+    r"(.*?(?P<path>/\S+))?",
+    re.IGNORECASE,
+)
+"""aiter's words and those of Neuron's compile cache, among others."""
 
 
 def _surely(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -51,6 +58,14 @@ def _all_poll(scene: Scene) -> Iterator[Sighting]:
     polling_ = [one for one in those if _is_in_file_baton(one)]
     if polling_ and all(one in polling_ or meets_others(one) for one in those):
         yield from (Sighting(quotes.stack(one), (one.pid,)) for one in polling_)
+
+
+def _told(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log tells that a build lock is waited for; nobody of the server builds, or moves at all."""
+    if still(scene) and not any(_building(scene)):
+        for line in lines(scene.bundle):
+            if found := _WAITS.search(line.message):
+                yield Sighting(quotes.shortened(f"log: {line.message}"), what=found["path"] or "of a build")
 
 
 def _polled(scene: Scene) -> Iterator[Polled]:
@@ -193,6 +208,7 @@ CAUSE = Cause(
         supports("Does a process poll one of several locks that others hold without building?", _perhaps_idly),
         supports("Does a process poll a lock file in whose folder nobody works?", _probably),
         supports("Does a process poll a lock on a network file system that nobody here holds?", _on_network_disk),
+        supports("Does the log tell of a build lock that is waited for, where nobody builds or moves?", _told),
         supports("Does all the server sit in a FileBaton, with locks that could not be seen?", _all_poll),
         speaks_against("Is a compiler at work?", _building),
         foresees("Is a lock file left in a build folder where nobody builds?", _foreseen),

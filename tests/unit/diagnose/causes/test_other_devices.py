@@ -6,6 +6,7 @@ import pytest
 from firstlight.core.bundle import Bundle
 from firstlight.core.facts import Library
 from firstlight.core.gpu import Gpu
+from firstlight.core.host import Topology
 from firstlight.core.vocabulary import Phase
 from firstlight.testing.bundles import (
     NO_PTRACE,
@@ -269,3 +270,16 @@ def test_an_allocation_that_waits_for_the_gpu_pins_nothing_yet(judge):
     assert judge(_two(**pins, told={"gpus": _busy(2)}), "host_memory_pin").word == "open"
     grows = {"moves": Moves(locked_bytes=4 << 30), "told": {"gpus": _busy(2)}}
     assert judge(_two(**pins, **grows), "host_memory_pin").word == "established"
+
+
+def test_gpus_of_one_process_may_wait_for_each_other(judge):
+    def drives(count: int, **of_host: object) -> Bundle:
+        only = process(4100, "all_reduce_perf", native=("cudaStreamQuery (libcudart.so.12)",), ppid=1)
+        return bundle(only, engine="generic", gpus=_busy(count, **PCIE), host=host(**of_host))
+
+    acs = {"topology": Topology(iommu="on", acs=("0000:00:01.0",), bar1_bytes=128 << 30)}
+    assert judge(drives(2, **acs), "nccl_p2p_pcie").word == "supported"
+    assert judge(drives(2), "nccl_p2p_pcie").word == "not seen"
+    assert judge(drives(2), "kernel_hang_sm").word == "not seen"
+    assert judge(drives(1, **acs), "nccl_p2p_pcie").word == "not seen"
+    assert judge(drives(1), "kernel_hang_sm").word == "supported"

@@ -14,6 +14,7 @@ from firstlight.testing.bundles import (
     cuda_libraries,
     ended,
     engine,
+    folder,
     front,
     gpus,
     line,
@@ -79,6 +80,17 @@ def _launched(*log: str) -> Bundle:
 def _failed_inside(text: str) -> Bundle:
     idle = ("wait (threading.py:331)", "recv_requests (sglang/srt/managers/scheduler.py:1400)")
     return bundle(front(), rank(0, stack=ALL_REDUCE), rank(1, stack=idle), log=[line(text, number=1, level="ERROR")])
+
+
+def _waits_for_baton(*, builds: bool) -> Bundle:
+    told = [line("[aiter] waiting for baton release at /tmp/aiter_configs/tuned_fmoe.csv.lock", number=1)]
+    made = [rank(number, stack=NO_PTRACE) for number in (0, 1)]
+    return bundle(front(), *made, *([compiler()] if builds else []), log=told)
+
+
+def _compiles_unseen(*, grows: int) -> Bundle:
+    cache = folder("compile_cache", "/root/.triton/cache", bytes_=1 << 20, grows=grows)
+    return bundle(front(), rank(0, stack=NO_PTRACE, native=NO_PTRACE, state="R", cpu=1.0), folders=[cache])
 
 
 def _before_launch(*, nccl: str) -> Bundle:
@@ -221,6 +233,10 @@ WAYS = {
         _ended_with("sched_setaffinity failed: Invalid argument"),
         _ended_with("open failed: Invalid argument"),
     ),
+    "a build lock, in the log alone": (
+        "stale_jit_lock", _waits_for_baton(builds=False), _waits_for_baton(builds=True),
+    ),
+    "a compiler that no stack shows": ("slow_jit", _compiles_unseen(grows=9), _compiles_unseen(grows=0)),
     "a lock of TVM": ("stale_jit_lock", _locks(builds=False), _locks(builds=True)),
     "a lock that was not seen, awaited by all": (
         "stale_jit_lock", _unseen_locks(rest=ALL_REDUCE), _unseen_locks(rest=FORWARD),
