@@ -15,15 +15,16 @@ from firstlight.diagnose.storage import CACHES
 WORKING_CPU = 0.05
 """Cores from which a compiler is at work."""
 COMPILES = (
-    r"^(?!.*compile_wrapper)\S*(compil|build|jit|ninja|make_cubin|make_llir|make_ptx|nvrtc|hiprtc|codegen)\S* .*"
+    r"^(?!.*(compile_wrapper|support_torch_compile))"
+    r"\S*(compil|build|jit|ninja|make_cubin|make_llir|make_ptx|nvrtc|hiprtc|codegen)\S* .*"
     r"(triton|_inductor|_dynamo|flashinfer|deep_gemm|cpp_extension|tvm|tilelang|cutlass|cute|numba|jit|aiter|compilation"
     r"|cupy|warp/|/jax/|jaxlib|tensorrt|onnxruntime|deep_ep|thunderkittens|openvino|torch_xla|neuronx|habana|torchair|te_fusion)"
 )
-"""Not `compile_wrapper`: through it every call of a compiled model goes."""
+"""Not `compile_wrapper`: through it every call of a compiled model goes; nor vLLM's `_support_torch_compile`, through
+which every call of its models goes, compiled or not."""
 COMPILES_NATIVELY = (
     r"nvrtcCompileProgram|libnvrtc|mlir::|libtriton|llvm::|libLLVM|libnvJitLink|libnvptxcompiler"
     r"|hiprtcCompile|libhiprtc|libamd_comgr|comgr|xla::\S*[Cc]ompil|libigc|libocloc|libtvm_?(compiler)?\.so|libnvvm"
-    r"|vkCreateComputePipelines|ggml_vk_(create_pipeline|load_shaders)|zeModuleCreate|clBuildProgram"
     r"|nvinfer1::builder|buildSerializedNetwork|libnvinfer_builder|miopenFind|miopen::\S*(Compil|Build|FindConv)"
 )
 

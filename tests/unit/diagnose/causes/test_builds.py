@@ -48,8 +48,15 @@ def test_a_busy_thread_in_a_compiler_supports_and_a_growing_cache_decides(judge)
     assert judge(bundle(front(), busy, folders=cache), "slow_jit").word == "established"
 
 
-def test_a_compiled_model_that_runs_is_no_compiler(judge):
-    runs = ["compile_wrapper (torch/_dynamo/eval_frame.py:830)", "forward (vllm/model_executor/models/llama.py:5)"]
+@pytest.mark.parametrize(
+    "wrapper",
+    [
+        "compile_wrapper (torch/_dynamo/eval_frame.py:830)",
+        "_support_torch_compile.<locals>.__call__ (vllm/compilation/decorators.py:529)",
+    ],
+)
+def test_a_compiled_model_that_runs_is_no_compiler(judge, wrapper):
+    runs = [wrapper, "forward (vllm/model_executor/models/llama.py:5)"]
     assert judge(bundle(front(), rank(0, stack=runs, state="R", cpu=1.0)), "slow_jit").finding is None
 
 
