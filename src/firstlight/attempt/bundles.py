@@ -43,6 +43,7 @@ def bundle_of(watch: Watch, run: str, host: Host, looks: TwoLooks | None, gaps: 
         watchers=tuple(sorted(watch.target.own_pids)),
         motion=watch.judgement.motion,
         started=watch.started_wall,
+        root=watch.target.root,
         **_launch(watch.command, watch.target.environ),
     )
 

@@ -1,5 +1,7 @@
 """From what the watcher knows to the report. Pure: records in, a record out."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from firstlight.core import redact
@@ -7,7 +9,7 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.report import Finding, FirstToken, Report, ReportedProcess
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import exit_words
-from firstlight.diagnose import first_loss, reported
+from firstlight.diagnose import because, first_loss, reported
 from firstlight.supervise.questions.answer_findings import finding_of
 from firstlight.supervise.watch import Watch
 
@@ -27,7 +29,7 @@ def report_of(
     looked, serving = bool(bundle.looks), outcome == Outcome.SERVING
     return msgspec.structs.replace(
         weighed,
-        headline=headline_of(watch, outcome) or weighed.headline,
+        headline=headline_of(watch, outcome, weighed.findings) or weighed.headline,
         server=watch.target.root.pid,
         attached=watch.attached,
         url=watch.url,
@@ -83,12 +85,12 @@ def without_secrets(report: Report) -> Report:
     return msgspec.convert(redact.plain(msgspec.to_builtins(report)), Report)
 
 
-def headline_of(watch: Watch, outcome: Outcome) -> str:
+def headline_of(watch: Watch, outcome: Outcome, findings: Sequence[Finding]) -> str:
     """The sentence for outcomes that need no look; empty where the statement of who is stuck says it."""
     if outcome == Outcome.SERVING:
         return _serving(watch)
     if outcome == Outcome.EXITED:
-        return _exited(watch)
+        return _exited(watch, findings)
     if outcome == Outcome.NOT_LOOKED and watch.questions.first.last is not None:
         return f"the server answers, but no token could be verified: {watch.questions.first.last.what}"
     if outcome == Outcome.DEADLINE:
@@ -111,12 +113,13 @@ def _serving(watch: Watch) -> str:
     return f"first light after {token.after_launch_s:.1f} s: {token.model} answered at {watch.url}"
 
 
-def _exited(watch: Watch) -> str:
-    """Which process went first, how, and its first error line."""
+def _exited(watch: Watch, findings: Sequence[Finding]) -> str:
+    """Which process went first, how, and why; where that is not known, its first error line."""
     root = next(exit_ for exit_ in watch.exits if exit_.id == watch.target.root)
     first = first_loss(watch.exits, root.id, watch.started_wall) or root
     before = "while it served" if watch.serving else f"before it served, in {watch.phases.phase}"
-    said = f": {watch.log.first_error.message[:300]}" if watch.log.first_error else ""
+    error = f": {watch.log.first_error.message[:300]}" if watch.log.first_error else ""
+    said = because(findings, first.id.pid) or error
     if first.id == root.id:
         return f"the server (pid {root.id.pid}) {exit_words(root)} {before}{said}"
     return (

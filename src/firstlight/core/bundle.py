@@ -11,7 +11,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Host
 from firstlight.core.log import LogLine, PhaseSpan
 from firstlight.core.look import Look
-from firstlight.core.process import Exit
+from firstlight.core.process import Exit, ProcessId
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import Motion, Phase
 from firstlight.errors import BundleError
@@ -46,7 +46,8 @@ class Bundle(Record, kw_only=True):
     machine this is. `motion` is what the progress signals said when the bundle was made. `hosts` names the machines
     of a bundle that was merged from several, in the order of their pids, and `machines` holds what was seen on each
     by itself, with the same pids; `host` then tells only what can be said of all. `refused` says why the command
-    cannot be run, where that was tried before a start; empty if it can.
+    cannot be run, where that was tried before a start; empty if it can. `root` is the server's first process, where
+    it was watched; None if that is not known.
     """
 
     format: str = BUNDLE_FORMAT
@@ -78,6 +79,7 @@ class Bundle(Record, kw_only=True):
     motion: Motion = Motion.STALLED
     started: float = 0.0
     refused: str = ""
+    root: ProcessId | None = None
 
     def option(self, name: str) -> tuple[str, ...] | None:
         """The words after an option of the server, None if it was not given."""

@@ -3,6 +3,7 @@
 from firstlight.diagnose.compare import Change, Difference, ProcessChange, compare
 from firstlight.diagnose.losses import first_loss
 from firstlight.diagnose.merge import merge
+from firstlight.diagnose.reasons import because
 from firstlight.diagnose.reported import reported
 from firstlight.diagnose.sleeps import sleeping
 from firstlight.diagnose.statement import Statement, check, state
@@ -12,6 +13,7 @@ __all__ = [
     "Difference",
     "ProcessChange",
     "Statement",
+    "because",
     "check",
     "compare",
     "first_loss",

@@ -9,6 +9,7 @@ from firstlight.core.words import exit_words
 from firstlight.diagnose.compare import Change
 from firstlight.diagnose.names import listed, of_exit
 from firstlight.diagnose.ranks import is_idle
+from firstlight.diagnose.reasons import because
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.weigh import Verdicts
@@ -139,7 +140,8 @@ def _after_death(scene: Scene, findings: tuple[Finding, ...]) -> str:
     left = _left(scene)
     more = len(scene.deaths) - 1
     later = f" ({more} more went with it)" if more else ""
-    said = f"in {scene.bundle.phase.value}, {of_exit(gone)} {exit_words(gone)}{later}"
+    why = because(findings, gone.id.pid)
+    said = f"in {scene.bundle.phase.value}, {of_exit(gone)} {exit_words(gone)}{later}{why}"
     if not left:
         ended = scene.root is None or scene.root in {one.id for one in scene.ended}
         return f"the server ended: {said}" if ended else said

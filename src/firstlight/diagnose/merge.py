@@ -137,6 +137,7 @@ def _several(bundles: list[Bundle]) -> Bundle:
         ranks=sum(one.ranks for one in moved),
         host=_all_hosts([one.host for one in moved]),
         machines=tuple(moved),
+        root=None,
     )
 
 

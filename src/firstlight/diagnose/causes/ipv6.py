@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.diagnose import network
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
+from firstlight.diagnose.failures import Kind, ended, failures
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, said
@@ -14,6 +15,7 @@ _SAYS = (
     r"ipv6\s*=\s*False|address family.*not supported|IPv6 network addresses .* cannot be retrieved|\bEAFNOSUPPORT\b"
 )
 _LOOPBACK = re.compile(r"(?P<host>::1|127\.0\.0\.1)\W{1,8}(port\W{1,3})?(?P<port>\d{2,5})\b")
+_IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
 _BOTH = frozenset({"::", "*"})
 """Addresses that listen to both families, unless told otherwise."""
 
@@ -95,6 +97,25 @@ def _host_and_said(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_host_ipv6(scene), said(scene, r"address family.*not supported|\bEAFNOSUPPORT\b|errno:? 97\b"))
 
 
+def _no_way_by_ipv4(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as no way led to an IPv4 address, and this machine has none but of IPv6."""
+    own = [
+        address.partition("/")[0]
+        for one in network.interfaces(scene)
+        if one.up and one.kind != "loopback"
+        for address in one.addresses
+    ]
+    if not own or {network.family(one) for one in own} != {6}:
+        return
+    for one in failures(scene):
+        source = one.error.frames[-1].source if one.error.frames else ""
+        wanted = _IPV4.search(one.message) or _IPV4.search(source)
+        if one.kind is Kind.UNREACHABLE and wanted:
+            yield one.sighting._replace(what=wanted[0])
+            yield Sighting(shortened(f"the addresses of this machine: {', '.join(own[:4])}"), what=wanted[0])
+            yield ended(one.end)
+
+
 def _connected(scene: Scene) -> Iterator[Sighting]:
     """A connection to the meeting place is made."""
     for meeting in network.meetings(scene):
@@ -113,6 +134,7 @@ CAUSE = Cause(
         supports("Is it at an IPv6 address, and does the log say that IPv6 is not used?", _told_and_said),
         supports("Did a port refuse the family that whoever listens there does not speak?", _refused_by_family),
         supports("Is it to listen at an IPv6 address, and is that family not supported?", _host_and_said),
+        supports("Did a process end as no way led to an IPv4 address, with IPv6 alone here?", _no_way_by_ipv4),
         rules_out("Is a connection to the meeting place made?", _connected),
     ),
     advice=Advice(

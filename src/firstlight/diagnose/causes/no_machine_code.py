@@ -12,6 +12,7 @@ from firstlight.diagnose.sightings import both, said
 _REFUSED = (
     r"no kernel image is available|cudaErrorNoKernelImageForDevice|unsupported gpu architecture"
     r"|invalid device function|(cuda|hip)ErrorInvalidDeviceFunction|hipErrorNoBinaryForGpu|ERROR_INVALID_ISA"
+    r"|only supported on GPUs with compute capability|compute capability.{0,40}\b(is )?(required|not supported)"
     r"|TensileLibrary.*for GPU arch|sm_\d+ is not compatible with the current PyTorch"
 )
 

@@ -9,6 +9,7 @@ from firstlight.core.words import counted
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import runners
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.losses import TOGETHER_S
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -48,6 +49,11 @@ def _died_of_it(scene: Scene) -> Iterator[Sighting]:
     if gone and near and gone.signal is None:
         yield from first_end(scene)
         yield Sighting(shortened(f"log: {near[-1].message}"))
+
+
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """The error that ended a process is the system's word against a binding, in numactl or in the call itself."""
+    yield from failed(scene, Kind.BINDING)
 
 
 def _may_not(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -102,6 +108,7 @@ CAUSE = Cause(
     clues=(
         decides("Was a binding refused to a process that may not bind, and died of it or is at it?", _refused),
         supports("Did a process end at once when a binding was refused?", _died_of_it),
+        supports("Did a process end as cores or memory could not be bound to?", _ended_by_it),
         supports("Is a rank bound to one core or two of many, and uses them up?", _confined),
         supports("Are ranks bound to the very same cores?", _share),
     ),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.look import Listener
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.failures import Kind, ended, surely
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import lines
@@ -16,6 +17,7 @@ _TAKES_ANOTHER = re.compile(
     re.IGNORECASE,
 )
 """It has taken another port by itself; one that asks its user for another one has not."""
+_NUMBER_OF_ERROR = re.compile(r"\b(errno|os error|code):?\s*-?\d+", re.IGNORECASE)
 _IN_USE = re.compile(
     r"address (is )?(already )?in use|EADDRINUSE|errno:? 98\b|os error 98\b|AddrInUse|port\b.* is not available"
     r"|\bport\b.{0,20}\b(is|was) (already |currently )?(in use|occupied|taken)"
@@ -30,9 +32,24 @@ def _refusals(scene: Scene) -> Iterator[tuple[Sighting, frozenset[int]]]:
     """Lines that say that a port is taken, of any rank, and the numbers in them that may be ports."""
     for line in lines(scene.bundle):
         if _IN_USE.search(line.message) and not _TAKES_ANOTHER.search(line.message):
-            numbers = frozenset(int(word) for word in re.findall(r"(?<![\d.])\d{2,5}(?![\d.])", line.message))
+            numbers = _ports(line.message)
             who = f"{line.source}: " if line.source else ""
             yield Sighting(shortened(f"log: {who}{line.message}"), (line.pid,) if line.pid else ()), numbers
+
+
+def _ports(message: str) -> frozenset[int]:
+    """Numbers in a line that may be ports; those of errors are none."""
+    plain = _NUMBER_OF_ERROR.sub("", message)
+    return frozenset(int(word) for word in re.findall(r"(?<![\d.])\d{2,5}(?![\d.])", plain))
+
+
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended with its only error, that an address is in use, and exit status of its own."""
+    for one in surely(scene, Kind.PORT):
+        if not _TAKES_ANOTHER.search(one.message):
+            port = max(_ports(one.message), default=0) or ""
+            yield one.sighting._replace(what=str(port))
+            yield ended(one.end)
 
 
 def _refused_and_owned(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -108,6 +125,7 @@ CAUSE = Cause(
     clues=(
         decides("Does a process that is none of the server's listen on its port?", _by_a_known_process),
         decides("Does the log say that a port is taken that a known process has?", _refused_and_owned),
+        decides("Did a process end with its only error, that an address is in use?", _ended_by_it),
         supports("Does the log say that a port is taken?", _refused),
         supports("Does somebody who could not be seen listen on its port?", _by_somebody),
         foresees("Does a process listen on the port already?", _by_a_known_process, surely=True),

@@ -9,10 +9,12 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import NativeFrame, ProcessLook
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.devices import COMMUNICATOR, unseen_native
+from firstlight.diagnose.failures import ended
 from firstlight.diagnose.frames import words_of
+from firstlight.diagnose.losses import CRASHES
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, libraries, stands_in, threads, variable
+from firstlight.diagnose.sightings import both, libraries, lines, stands_in, threads, variable
 
 _KINDS = ("foreign", "profiler", "preload")
 _HARMLESS = re.compile(
@@ -22,6 +24,9 @@ _HARMLESS = re.compile(
 _WAITS = re.compile(r"^(libc|libpthread|ld-linux)[-.\w]*$")
 _STARTS = re.compile(r"_?call_init\b|_dl_init\b")
 """The loader runs what a library wants run before the program begins."""
+_STEM = re.compile(r"\.so[\d.]*$")
+_IN_FRAME = re.compile(r"\s*(File \"|#\d|\d{1,3}\s|/\S+\(|\[?0x)")
+"""How programs print a frame of a crash: by file and line, or by library and offset."""
 _CALLS = re.compile(r"_*(cu(da)?|[nr]ccl|hip|hsa_?|acl(rt)?)[A-Z]|nvml[A-Z]|_*hsa_")
 _CUDA_CALLS = (
     rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*"
@@ -54,6 +59,20 @@ def _of_its_own(native: tuple[NativeFrame, ...], shim: str) -> bool:
     own = tuple(takewhile(lambda frame: frame.library == shim, inside))
     starts = any(_STARTS.match(frame.function) for frame in inside[len(own) : len(own) + 1])
     return starts or any(_CALLS.match(frame.function) for frame in own)
+
+
+def _crashes(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process crashed, and the frames that the log has of it name a library that is preloaded."""
+    crashes = [ended(gone) for gone in scene.deaths[:1] if gone.signal in CRASHES]
+    names = {_STEM.sub("", one.what) or one.what for one in _preloads(scene) if isinstance(one, Sighting)}
+    names |= {_STEM.sub("", _name(path)) for path in re.split(r"[ :]", scene.bundle.variable("LD_PRELOAD")) if path}
+    frames = (
+        Sighting(shortened(f"log: {line.message}"), what=name)
+        for line in (lines(scene.bundle) if crashes else ())
+        for name in sorted(names)
+        if name and _IN_FRAME.match(line.message) and re.search(rf"/{re.escape(name)}\b", line.message)
+    )
+    yield from both(frames, crashes)
 
 
 def _maps_it_in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -113,6 +132,7 @@ CAUSE = Cause(
             "Does a thread wait inside of a preloaded library, within a CUDA or NCCL call, or as it is loaded?",
             _blocks,
         ),
+        supports("Did a process crash with a preloaded library on its stack?", _crashes),
         supports(
             "Does a process into which such a library is loaded stand in a CUDA or NCCL call?", _maps_it_in_cuda
         ),

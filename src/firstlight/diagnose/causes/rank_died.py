@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from firstlight.diagnose import deaths, quotes
+from firstlight.diagnose import deaths, network, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.ranks import minority, workers
 from firstlight.diagnose.scene import Scene
@@ -17,6 +17,12 @@ _LAUNCHER_TELLS = re.compile(
     r"process rank (\d{1,6}) with PID \d+ on node \S+ exited"
     r"|srun: error: \S+: tasks? (\d{1,6}): (?:Out Of Memory|Killed|Segmentation|Aborted|Bus error|Exited)"
     r"|failed \(exitcode: -?\d+\) local_rank: (\d{1,6})"
+)
+
+
+_RAY_TELLS = re.compile(
+    r"(?=.*(worker\(s\) were killed due to|worker died unexpectedly|ActorDiedError|node \S* ?(was|is) (lost|dead)))"
+    r".*\b(?:ip|IP)[=:] ?(?P<host>\d{1,3}(?:\.\d{1,3}){3})"
 )
 
 
@@ -69,6 +75,17 @@ def _launcher_tells(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(quotes.shortened(f"log: {line.message}"), what=number)
 
 
+def _ray_tells(scene: Scene) -> Iterator[Sighting]:
+    """Ray tells that it has killed a worker of another machine for want of memory, or that its node is lost, and
+    nobody here moves."""
+    if scene.missed or not scene.standings or any(one.moves for one in scene.standings if one.rank >= 0):
+        return
+    for line in lines(scene.bundle):
+        found = _RAY_TELLS.search(line.message)
+        if found and not network.is_own(scene, found["host"]):
+            yield Sighting(quotes.shortened(f"log: {line.message}"), what=found["host"])
+
+
 def _elsewhere(there: set[int], missing: list[int]) -> bool:
     """Whether the missing ones may be those of other machines, as with Ray: all of the higher numbers, and many."""
     return min(missing) > max(there) and len(missing) >= len(there)
@@ -79,6 +96,8 @@ def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
         return deaths.title(scene, seen)
     if any(one.what == FAILED_WITHIN for one in seen):
         return "{who} failed and did not end, and the others wait for it"
+    if any("." in one.what for one in seen):
+        return "a worker on {what} has ended, and those here wait for it"
     return "rank {what} is not there, and the others wait for it"
 
 
@@ -101,6 +120,7 @@ CAUSE = Cause(
         decides("Did a rank end, before anybody else that is missed?", _missed),
         supports("Did a rank fail without an end, and do the others wait for it?", _failed_within),
         supports("Does a launcher tell of the end of a rank, for which those here wait?", _launcher_tells),
+        supports("Does Ray tell of the end of a worker of another machine, and does nobody move?", _ray_tells),
         supports("Is a rank not there for which the others wait?", _absent),
     ),
     advice=_advice,

@@ -19,7 +19,7 @@ _ASKS_AGAIN = (
     r"|not enough (free |available )?(gpus|resources|nodes|workers)\b"
 )
 _WAITS = (
-    r"(_?wait_until_pg_\w+|initialize_ray_cluster|_verify_bundles|placement_group\w*|wait_placement_group_ready) "
+    r"(_?wait_until_pg_\w+|initialize_(ray_)?cluster|_verify_bundles|placement_group\w*|wait_placement_group_ready) "
     r"|^(wait|ready|_call_placement_group_ready|\w*\.wait) \S*ray/util/placement_group\.py"
 )
 

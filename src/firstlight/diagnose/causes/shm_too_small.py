@@ -7,6 +7,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.words import exit_words, size
 from firstlight.diagnose import where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.names import of_exit
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -73,6 +74,11 @@ def _bus_error(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both((*died, *said(scene, _NO_ROOM)), _short(scene))
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process ended of a bus error, or as shared memory had no room, and /dev/shm is full or tiny."""
+    yield from both(failed(scene, Kind.SHARED_MEMORY), _short(scene))
+
+
 def _ample(scene: Scene) -> Iterator[Sighting]:
     """There is plenty of room."""
     host = scene.bundle.host
@@ -89,6 +95,7 @@ CAUSE = Cause(
         decides("Does the log say that shared memory was refused, and is it short?", _refused),
         supports("Is /dev/shm nearly full while ranks exchange data through it?", _exchanging),
         supports("Was there a bus error, or no room for something, while /dev/shm is short?", _bus_error),
+        supports("Did a process end for want of shared memory while /dev/shm is short?", _ended_by_it),
         rules_out("Is there ample room in /dev/shm?", _ample),
         foresees("Is /dev/shm full, or as small as a container's default?", _short),
     ),

@@ -9,6 +9,7 @@ from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import network, where
 from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, said, variables
@@ -38,6 +39,7 @@ _COMPLAINS = (
     "refused",
     "failed to connect",
     "connectfull",
+    "> failed",
 )
 _NOT_FOUND = (
     r"unable to find address|no (socket )?interface found|interface .*not found|no such device|find interface"
@@ -210,16 +212,23 @@ def _unfit(scene: Scene) -> dict[str, Interface]:
     }
 
 
+def _complained_and_ended(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log complains about such an address, and somebody ended."""
+    yield from both(_complaints(scene), first_end(scene))
+
+
 def _complained(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log complains about such an address, and somebody stands where ranks meet."""
+    yield from both(_complaints(scene), _joining(scene))
+
+
+def _complaints(scene: Scene) -> Iterator[Sighting]:
     unfit = _unfit(scene)
-    found = []
     for line in lines(scene.bundle):
         address = next((one for one in unfit if one in line.message), "")
         if address and any(word in line.message.lower() for word in _COMPLAINS):
             quote = f"{address} belongs to {unfit[address].name} ({unfit[address].kind}); log: {line.message}"
-            found.append(Sighting(shortened(quote), what=unfit[address].name))
-    yield from both(found, _joining(scene))
+            yield Sighting(shortened(quote), what=unfit[address].name)
 
 
 def _uses(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -262,6 +271,7 @@ CAUSE = Cause(
         decides("Did a rank of several nodes take loopback for want of another address?", _fell_back),
         decides("Was it refused to listen at an address that is none of this machine's?", _not_ours),
         supports("Does a variable name one that is not up, in the phase in which ranks join?", _missing_unseen),
+        supports("Does it complain about such an address, and did somebody end?", _complained_and_ended),
         supports("Does a variable leave ranks of several nodes loopback, a tunnel or a bridge?", _told_to_use_unfit),
         supports("Does a library say that it uses loopback, a tunnel or a bridge alone?", _took_unfit),
         supports("Did a rank of several nodes take loopback, and did a group fail?", _others_fell_back),
