@@ -1,4 +1,5 @@
-"""GPU memory is full, and the allocator frees and tries again rather than fail."""
+"""GPU memory is full, and the allocator frees and tries again rather than fail; or it ran out in a rank that lives
+on, and others wait for it."""
 
 import re
 from collections.abc import Iterator

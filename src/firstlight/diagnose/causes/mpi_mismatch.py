@@ -1,4 +1,5 @@
-"""Two MPI libraries meet in one process: mpi4py was built for one, and the launcher speaks the other."""
+"""Two MPI libraries meet: in one process, or mpi4py was built for one and the launcher speaks the other, or a PMI
+that it does not."""
 
 import re
 from collections import defaultdict

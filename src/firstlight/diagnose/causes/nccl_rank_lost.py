@@ -1,6 +1,7 @@
-"""NCCL's own service has lost ranks of a communicator, often on another machine, where nobody here can look.
+"""Ranks of a communicator are lost, often on another machine, where nobody here can look: NCCL's own service says so,
+or connections to them broke.
 
-It calls a process dead that it could not reach for a minute: it may be gone, stopped, or cut off.
+The service calls a process dead that it could not reach for a minute: it may be gone, stopped, or cut off.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,5 @@
-"""This build of NCCL has a known fault, or ranks run different builds of it."""
+"""This build of NCCL has a known fault, or lacks what others call; or ranks run different builds, or set it
+differently."""
 
 import re
 from collections import defaultdict
