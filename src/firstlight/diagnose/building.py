@@ -25,6 +25,7 @@ which every call of its models goes, compiled or not."""
 COMPILES_NATIVELY = (
     r"nvrtcCompileProgram|libnvrtc|mlir::|libtriton|llvm::|libLLVM|libnvJitLink|libnvptxcompiler"
     r"|hiprtcCompile|libhiprtc|libamd_comgr|comgr|xla::\S*[Cc]ompil|libigc|libocloc|libtvm_?(compiler)?\.so|libnvvm"
+    r"|vkCreateComputePipelines|ggml_vk_(create_pipeline|load_shaders)|zeModuleCreate|clBuildProgram"
     r"|nvinfer1::builder|buildSerializedNetwork|libnvinfer_builder|miopenFind|miopen::\S*(Compil|Build|FindConv)"
 )
 
