@@ -9,7 +9,7 @@ LOOKED_AT = 300
 
 _STATUS = re.compile(
     r"(?:[Ee]xit(?:ed|s)?|EXIT(?:ED)?)(?:[ _-]?| with (?:an? )?(?:non-zero )?(?:exit )?)"
-    r"(?:code|status|value)\s{0,4}[:=]?\s?(?P<code>-?\d{1,10})\b"
+    r"(?:code|status|value)\s{0,4}[:=]?\s{0,8}(?P<code>-?\d{1,10})\b"
 )
 _ENDS = (
     r"(?:[Dd]ied|[Kk]illed|[Tt]erminated|[Ee]nded|[Ee]xited|[Cc]rashed|[Aa]borted|shutdown) "
@@ -18,14 +18,14 @@ _ENDS = (
 _SIGNAL = re.compile(
     rf"{_ENDS} (?:a )?(?:signal:? )?(?:<Signals\.)?(?P<name>SIG[A-Z]{{2,6}})\b"
     rf"|(?:{_ENDS} (?:a )?|[Cc]aught |[Rr]eceived )signal:? (?P<number>\d{{1,2}})\b"
-    r"|\bSignal (?P<told>\d{1,2}) \(SIG[A-Z]{2,6}\) received"
+    r"|\bSignal (?P<told>\d{1,2}) \(SIG[A-Z]{2,6}\) received|\bSignal: [A-Z][\w ]{2,40} \((?P<mpi>\d{1,2})\)"
 )
 _SHELL = re.compile(
-    r"(?:[^:]{1,80}: (?:line \d+: +\d+ )?)?(?P<words>Killed|killed|Segmentation fault|segmentation fault|Bus error"
+    r"(?:[^:]{1,80}+: (?:line \d+: +\d+ )?)?(?P<words>Killed|killed|Segmentation fault|segmentation fault|Bus error"
     r"|bus error|Aborted|Illegal instruction|illegal hardware instruction|Trace/breakpoint trap"
-    r"|Floating point exception|Terminated|Hangup)(?: *$| \(core dumped\)|  )"
+    r"|Floating point exception|Terminated|Hangup|已杀死|段错误|总线错误|非法指令|已放弃)(?: *$| ?\((?:core|核心)|  )"
 )
-"""What bash, dash and zsh say of a child that a signal ended; the command may follow."""
+"""What bash, dash and zsh say of a child that a signal ended; the command may follow. Chinese is met often."""
 _SHELL_SIGNALS = {
     "killed": 9,
     "segmentation fault": 11,
@@ -37,6 +37,11 @@ _SHELL_SIGNALS = {
     "floating point exception": 8,
     "terminated": 15,
     "hangup": 1,
+    "已杀死": 9,
+    "段错误": 11,
+    "总线错误": 7,
+    "非法指令": 4,
+    "已放弃": 6,
 }
 _PID = re.compile(r"\b(?:pid|PID)(?:: ?|=| )(?P<pid>\d{1,10})\b")
 _SUPPOSED = re.compile(
@@ -80,7 +85,7 @@ def _code(text: str) -> int | None:
         if status := _STATUS.search(said):
             return int(status["code"])
         if signal := _SIGNAL.search(said):
-            return _minus(signal["name"] or signal["number"] or signal["told"])
+            return _minus(signal["name"] or signal["number"] or signal["told"] or signal["mpi"])
     if shell := _SHELL.match(text):
         return -_SHELL_SIGNALS[shell["words"].lower()]
     return None

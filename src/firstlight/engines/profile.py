@@ -16,7 +16,15 @@ from firstlight.engines.prefixes import Prefixes, Speaker
 from firstlight.engines.ranks import UNKNOWN, Sizes, rank_of
 from firstlight.engines.table import ENGINES, LOOKED_AT, common, table
 
-_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
+_LEVELS = {
+    "WARN": "WARNING",
+    "FATAL": "CRITICAL",
+    "V": "DEBUG",
+    "I": "INFO",
+    "W": "WARNING",
+    "E": "ERROR",
+    "F": "CRITICAL",
+}
 
 
 class EngineProfile:
@@ -53,7 +61,7 @@ class EngineProfile:
         """What the engine itself says of the speaker is better than what others put in front."""
         source, pid, rank = groups.get("source") or "", int(groups.get("pid") or 0), groups.get("rank")
         own = int(rank) if rank else rank_of(source, self._sizes) if source else -1
-        speaker = Speaker(source, pid, own) if source or pid else carried
+        speaker = Speaker(source, pid, own) if source or pid or rank else carried
         level = (groups.get("level") or groups.get("level2") or "").upper()
         return LogLine(
             stream=raw.stream,

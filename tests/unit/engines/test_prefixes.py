@@ -58,6 +58,11 @@ def test_a_prefix_is_no_part_of_the_message(engine: str, prefix: str, source: st
         ("sglang", "sgl  | [2026-11-29 13:50:59] INFO:     Started", "", "INFO", "Started"),
         ("embedded", "1: [firstlight worker rank=2 pid=5] error: x", "worker rank=2", "ERROR", "x"),
         ("generic", "tgi-1  | 2026-05-14T15:11:26.264451Z ERROR launcher: x", "", "ERROR", "launcher: x"),
+        ("generic", "triton-1  | [TensorRT-LLM][ERROR] Assertion failed: x", "", "ERROR", "Assertion failed: x"),
+        ("generic", "[11/21/2026-10:26:10] [TRT-LLM] [E] x", "", "ERROR", "x"),
+        ("generic", "[11/21/2026-10:26:10] [TRT-LLM] [RANK 3] [W] x", "", "WARNING", "x"),
+        ("generic", "2026-08-27 12:54:55.123 | ERROR    | app.main:run:7 - x", "", "ERROR", "x"),
+        ("generic", "llm-1  | 2026-08-27 12:54:55 | ERROR | stderr |   File", "", "ERROR", "  File"),
         ("generic", "2026-05-31 02:32:02,239    WARNING worker.py:16 -- x", "", "WARNING", "worker.py:16 -- x"),
     ],
 )
