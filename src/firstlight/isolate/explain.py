@@ -34,7 +34,8 @@ class Answer(Record, tag_field="type", tag="answer"):
     `culprits` are what people call the options, `proofs` the trials that show it. `cure` is the smallest change that
     was shown to bring it up. `harmless` were all off while it still stalled; `untried` never were, each with the
     reason. `facts` are what `why` made of the stall itself. `reproduce` and `cured` are commands, redacted.
-    `seconds` counts the launches alone.
+    `seconds` counts the launches alone. `rate` is how often it stalls where it can, `odds` how likely it is that
+    these are the culprits, `missed` that what is said to come up would not always.
     """
 
     end: End
@@ -49,6 +50,7 @@ class Answer(Record, tag_field="type", tag="answer"):
     facts: tuple[Finding, ...] = ()
     stall: str = ""
     rate: Rate = Rate()
+    odds: float = 1.0
     missed: float = 0.0
     launches: int = 0
     seconds: float = 0.0
@@ -102,6 +104,7 @@ def explained(
         facts=facts,
         stall=stall,
         rate=found.rate,
+        odds=round(found.odds, 4),
         missed=found.rate.missed(found.rate.needed),
         launches=len(trials),
         seconds=round(sum(trial.seconds for trial in trials), 1),
@@ -114,7 +117,7 @@ def headline_of(
 ) -> str:
     """The answer in one sentence."""
     if found.end is End.NO_STALL:
-        return f"there is nothing to isolate: the command came up in {counted(len(trials), 'launch', 'launches')}"
+        return _no_stall(len(trials))
     if found.end is End.OTHER_FAILURE:
         how = f": {trials[-1].what}" if trials else ""
         return f"the command as given does not stall, it fails{how}"
@@ -127,6 +130,13 @@ def headline_of(
     return f"{blamed}{together}{helps}"
 
 
+def _no_stall(launches: int) -> str:
+    came_up = f"there is nothing to isolate: the command came up in {counted(launches, 'launch', 'launches')}"
+    return (
+        f"{came_up}; a stall that shows in one of three would have shown with odds of {1 - (2 / 3) ** launches:.0%}"
+    )
+
+
 def lines(answer: Answer) -> Iterator[str]:
     """The answer as people read it."""
     yield printable(answer.headline)
@@ -136,7 +146,7 @@ def lines(answer: Answer) -> Iterator[str]:
     yield from _section("What is behind it", [f"{one.title} ({one.verdict})" for one in answer.facts])
     if answer.rate.flaky and answer.rate.trials:
         rate = answer.rate
-        yield from _section("It shows only now and then", [_odds(rate, answer.missed)])
+        yield from _section("It shows only now and then", [_odds(rate, answer.odds, answer.missed)])
     yield from _section("Shown not to matter", [", ".join(answer.harmless)] if answer.harmless else [])
     yield from _section("Not tried", [f"{name}: {why}" for name, why in answer.untried])
     yield from _section("What speaks against it, or is open", answer.doubts)
@@ -210,10 +220,11 @@ def _untried(switch: Switch) -> tuple[str, str]:
     return switch.given.label, switch.fixed or "it was given no turn"
 
 
-def _odds(rate: Rate, missed: float) -> str:
+def _odds(rate: Rate, odds: float, missed: float) -> str:
     return (
-        f"{rate.stalls} of {rate.trials} launches that could stall did; what is said to come up came up "
-        f"{counted(rate.needed, 'time')}, which a guilty one does by chance with odds of {missed:.1%} at most"
+        f"{rate.stalls} of {rate.trials} launches that could stall did; that these and no others are to blame is "
+        f"{odds:.1%} likely; what is said to cure it came up {counted(rate.needed, 'time')} at least, which it would "
+        f"by chance with odds of {missed:.1%} at most"
     )
 
 

@@ -14,7 +14,7 @@ MISSED_MAX = 0.02
 """The chance of calling a setting innocent that is not, which is accepted for each."""
 CHANCE_MAX = 0.002
 """A run of luck less likely than this is no luck."""
-REPEATS_MAX = 16
+REPEATS_MAX = 24
 
 
 class Rate(Record):
@@ -29,15 +29,15 @@ class Rate(Record):
 
     @property
     def value(self) -> float:
-        """The chance that a guilty setting stalls: the mean of a Beta(1/2, 1/2) prior after what was seen."""
-        return (self.stalls + 0.5) / (self.trials + 1) if self.flaky else 1.0
+        """The chance that a guilty setting stalls, by what was seen; before that any was as likely as any other."""
+        return (self.stalls + 1) / (self.trials + 2) if self.flaky else 1.0
 
     @property
     def needed(self) -> int:
         """How often a setting must come up before it is believed not to stall."""
         if not self.flaky:
             return 1
-        return min(REPEATS_MAX, math.ceil(math.log(MISSED_MAX) / math.log1p(-self.value)))
+        return next((times for times in range(1, REPEATS_MAX) if self.missed(times) <= MISSED_MAX), REPEATS_MAX)
 
     @property
     def outweighed_by(self) -> int:
@@ -48,8 +48,12 @@ class Rate(Record):
         return min(REPEATS_MAX, math.ceil(math.log(CHANCE_MAX) / math.log1p(-self.stalls / (self.trials + 1))))
 
     def missed(self, times: int) -> float:
-        """The chance that a guilty setting would have come up `times` times."""
-        return (1 - self.value) ** times if self.flaky else 0.0
+        """The chance that a guilty setting would have come up `times` times: that the true rate is not known makes it
+        larger than it would be at the likeliest (Pólya's urn)."""
+        if not self.flaky:
+            return 0.0
+        came_up = self.trials - self.stalls + 1
+        return math.prod((came_up + one) / (self.trials + 2 + one) for one in range(times))
 
 
 def rate_of(outcomes: Iterable[Outcome]) -> Rate:

@@ -9,6 +9,10 @@ costs log2(n) trials, fewer where the suspects are right. This is the divide and
 2004) on an order by suspicion, with galloping through the suspects; delta debugging's ddmin (Zeller and Hildebrandt,
 TSE 2002) asks more for a few culprits among many. In the end every member of the result is taken out once: only then
 is it called minimal, whatever the search assumed.
+
+Where one setting stalls in one launch and comes up in another, halving would be led astray. From then on it is asked
+what tells most of which guess is right (`blame.py`), until one is likely enough; the proofs are the same, each as
+often as it takes.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -18,17 +22,23 @@ from typing import TypeAlias
 
 from firstlight.core.record import Record
 from firstlight.isolate.beliefs import Belief, Beliefs
+from firstlight.isolate.blame import Guesses
 from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Outcome, Setting, Space
 
-TRIES_OF_THE_STALL = 6
-"""How often the given command is tried before it is said not to stall."""
+TRIES_OF_THE_STALL = 8
+"""How often the given command is tried before it is said not to stall: one that does in one launch of three comes
+up so often in 4 of 100 isolations."""
 ON_THE_WAY = 0.5
 """How sure it must be that a setting comes up while the search only looks where to look: a stall that is missed there
 makes it longer, not wrong, since every culprit is taken out once more in the end."""
-STALLS_MIN = 5
-"""How many stalls must have been seen, none missed, before several switches are believed to be needed together."""
-CALIBRATION = 6
+LIKELY = 0.97
+"""How likely a guess must be to be followed where the stall shows only now and then."""
+ALWAYS = 0.98
+"""How likely it must be that several switches stall together and always, not some of them now and then."""
+ALONE = 0.9
+"""The same of a single switch, where only a stall that needs none could look like it."""
+AGAIN_MAX = 16
 CURES_MAX = 6
 GROUPS_MAX = 6
 
@@ -57,7 +67,8 @@ class End(StrEnum):
 class Found(Record):
     """The answer. `minimal` if taking out any one culprit was shown to cure the rest; `doubts` say why not, or what
     else speaks against it. `cure` is what to switch off in the command as given, none if nothing was shown to do.
-    `harmless` were all off while it still stalled. `untried` never were.
+    `harmless` were all off while it still stalled. `untried` never were. `odds` is how likely it is that these are
+    the culprits, seeing that a stall may show only now and then.
     """
 
     end: End
@@ -68,6 +79,7 @@ class Found(Record):
     untried: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     rate: Rate = Rate()
+    odds: float = 1.0
 
 
 Search: TypeAlias = Generator[Ask, Outcome, Found]
@@ -80,15 +92,20 @@ def search(space: Space, order: Sequence[str], suspects: int = 0) -> Search:
     return _Searcher(space, tuple(order), suspects).run()
 
 
+class _NowAndThen(Exception):
+    """The same setting stalled in one launch and came up in another."""
+
+
 class _Searcher:
     """What has been asked so far, and what follows from it."""
 
     def __init__(self, space: Space, order: tuple[str, ...], suspects: int) -> None:
         self._space = space
         self._order = order
+        self._guesses = Guesses(space, order, suspects)
         self._suspects = suspects
         self._beliefs = Beliefs()
-        self._calibrated = False
+        self._halving = True
         self._doubts: dict[str, None] = {}
 
     def run(self) -> Search:
@@ -96,31 +113,67 @@ class _Searcher:
         first = yield from self._prove_the_stall(full)
         if first is not Belief.STALLS:
             return Found(end=End.NO_STALL if first is Belief.COMES_UP else End.OTHER_FAILURE, rate=self._beliefs.rate)
-        cleared = self._space.sensible(())
-        bottom = yield from self._decide(cleared, "everything switched off: it must come up")
+        try:
+            bottom = yield from self._decide((), "everything switched off: it must come up", ON_THE_WAY)
+            return (yield from self._halved(full, bottom))
+        except _NowAndThen:
+            self._halving = False
+            return (yield from self._guessed(full))
+
+    def _halved(self, full: Setting, bottom: Belief) -> Search:
         if bottom is Belief.STALLS:
-            return Found(end=End.NOT_AN_OPTION, rate=self._beliefs.rate, harmless=self._order)
+            return self._not_an_option()
+        culprits = yield from self._smallest(self._order)
+        culprits, minimal = yield from self._proved_minimal(culprits)
+        yield from self._confirm(culprits)
+        cure = yield from self._cure(full, culprits)
+        yield from self._confirm(culprits)
+        return self._found(full, culprits, minimal, cure)
+
+    def _guessed(self, full: Setting) -> Search:
+        """The cure comes first: with a culprit off, its launches speak for the rest, too."""
         while True:
-            believed_at = self._beliefs.rate.needed
             self._doubts.clear()
-            yield from self._calibrate(full)
-            culprits = yield from self._smallest(self._order)
-            culprits, minimal = yield from self._proved_minimal(culprits)
-            yield from self._confirm(culprits)
-            yield from self._calibrate(full)
+            yield from self._decide((), "everything switched off: it must come up", ON_THE_WAY)
+            likeliest = yield from self._likeliest()
+            if likeliest is None:
+                culprits = yield from self._smallest(self._order)
+            elif likeliest:
+                culprits = tuple(name for name in self._order if name in likeliest)
+            else:
+                return self._not_an_option()
             cure = yield from self._cure(full, culprits)
-            if self._beliefs.rate.needed <= believed_at:
-                break
+            culprits, minimal = yield from self._proved_minimal(culprits)
+            guesses = self._guesses.after(self._beliefs.told)
+            if not guesses or guesses[0].setting == frozenset(culprits) or likeliest is None:
+                return self._found(full, culprits, minimal, cure)
+
+    def _not_an_option(self) -> Found:
+        cleared: Setting = frozenset()
         return Found(
-            end=End.FOUND if bottom is Belief.COMES_UP else End.NO_BASELINE,
+            end=End.NOT_AN_OPTION, rate=self._beliefs.rate, harmless=self._order, odds=self._odds_of(cleared)
+        )
+
+    def _found(self, full: Setting, culprits: tuple[str, ...], minimal: bool, cure: tuple[str, ...]) -> Found:
+        baseline = self._beliefs.of(frozenset(), ON_THE_WAY) is Belief.COMES_UP
+        return Found(
+            end=End.FOUND if baseline else End.NO_BASELINE,
             culprits=culprits,
-            minimal=minimal and bottom is Belief.COMES_UP,
+            minimal=minimal and baseline,
             cure=self._all_that_goes(full, cure),
             harmless=tuple(name for name in self._order if name not in culprits),
             untried=tuple(one.name for one in self._space.switches if one.name not in self._order),
             doubts=(*self._doubts, *self._contradictions()),
             rate=self._beliefs.rate,
+            odds=self._odds_of(frozenset(culprits)),
         )
+
+    def _odds_of(self, culprits: Setting) -> float:
+        """How likely it is that these are to blame, and no others."""
+        told = self._beliefs.told
+        if self._halving:
+            return self._guesses.sure_of(culprits, told)
+        return next((guess.odds for guess in self._guesses.after(told) if guess.setting == culprits), 0.0)
 
     # Asking
 
@@ -136,13 +189,16 @@ class _Searcher:
     def _ask(self, setting: Setting, why: str) -> Generator[Ask, Outcome, Outcome]:
         outcome = yield Ask(setting=setting, why=why)
         self._beliefs.note(setting, outcome)
+        if self._halving and self._beliefs.wavers:
+            raise _NowAndThen
         return outcome
 
     def _prove_the_stall(self, full: Setting) -> _Asking:
         """A stall that shows only now and then may need several tries."""
         outcome = Outcome.UP
         for _ in range(TRIES_OF_THE_STALL):
-            outcome = yield from self._ask(full, "as given: it must stall")
+            outcome = yield Ask(setting=full, why="as given: it must stall")
+            self._beliefs.note(full, outcome)
             if outcome is not Outcome.UP:
                 break
         return self._beliefs.of(full) or Belief.COMES_UP
@@ -190,16 +246,15 @@ class _Searcher:
         """Take out each one; what still stalls without it is smaller, and is tried again. Those without which it
         fails in another way may only go together: so they are taken out together, too.
         """
-        sure = 1 if len(culprits) == 1 or self._calibrated else 2
         unresolved: list[str] = []
         for name in culprits:
-            fewer, belief = yield from self._without((name,), culprits, sure)
+            fewer, belief = yield from self._without((name,), culprits)
             if belief is Belief.STALLS:
                 return (yield from self._proved_minimal(fewer))
             if belief is Belief.UNRESOLVED:
                 unresolved.append(name)
         for several in _groups(unresolved):
-            fewer, belief = yield from self._without(several, culprits, sure)
+            fewer, belief = yield from self._without(several, culprits)
             if belief is Belief.STALLS:
                 return (yield from self._proved_minimal(fewer))
         for name in unresolved:
@@ -207,24 +262,42 @@ class _Searcher:
         return culprits, not unresolved
 
     def _without(
-        self, names: Sequence[str], culprits: tuple[str, ...], sure: float
+        self, names: Sequence[str], culprits: tuple[str, ...]
     ) -> Generator[Ask, Outcome, tuple[tuple[str, ...], Belief]]:
         left = self._space.sensible(one for one in culprits if one not in names)
-        belief = yield from self._decide(left, f"{_named(culprits)} without {_named(names)}", sure)
+        belief = yield from self._decide(left, f"{_named(culprits)} without {_named(names)}")
         return tuple(one for one in culprits if one in left), belief
 
     def _confirm(self, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, None]:
-        """Several switches seem to stall only together where a stall was missed, too: as often as not it would show
-        by coming up when it is tried again."""
-        while len(culprits) > 1 and not self._beliefs.rate.flaky and self._beliefs.rate.stalls < STALLS_MIN:
-            yield from self._ask(frozenset(culprits), f"{_named(culprits)} again: do they always stall?")
+        """Several switches seem to stall only together where one of them does now and then, too; and everything off
+        seems to help where it only came up by chance."""
+        whole = frozenset(culprits)
+        wanted = ALWAYS if len(culprits) > 1 else ALONE
+        for _ in range(AGAIN_MAX):
+            if self._guesses.sure_of(whole, self._beliefs.told) >= wanted:
+                return
+            parts = [self._space.sensible(whole - {name}) for name in culprits]
+            fair = [one for one in parts if self._beliefs.of(one) is Belief.COMES_UP]
+            again = self._guesses.betrayal(whole, fair, self._beliefs.told)
+            yield from self._ask(again, f"{_named(sorted(again))} again: is it always like this?")
 
-    def _calibrate(self, full: Setting) -> Generator[Ask, Outcome, None]:
-        """Once a stall is known to show only now and then, how often has to be known before anything else."""
-        if self._beliefs.rate.flaky and not self._calibrated:
-            self._calibrated = True
-            for _ in range(CALIBRATION):
-                yield from self._ask(full, "as given, to see how often it stalls")
+    def _likeliest(self) -> Generator[Ask, Outcome, Setting | None]:
+        """The set that is most likely to blame, once that is likely enough and it was seen to stall by itself; None
+        if no guess explains what was seen, or nothing more could be told."""
+        while guesses := self._guesses.after(self._beliefs.told):
+            likeliest = guesses[0]
+            barred = [one for one in self._beliefs.told if self._beliefs.of(one) is Belief.UNRESOLVED]
+            wanted: Setting | None = likeliest.setting
+            why = f"{_named(sorted(likeliest.setting))} alone, the likeliest"
+            if likeliest.odds < LIKELY:
+                wanted = self._guesses.question(guesses, barred)
+                why = f"it tells most; the likeliest is {_named(sorted(likeliest.setting))} ({likeliest.odds:.0%})"
+            elif Outcome.SAME in self._beliefs.told.get(likeliest.setting, ()):
+                return likeliest.setting
+            if wanted is None or wanted in barred:
+                return None
+            yield from self._ask(wanted, why)
+        return None
 
     # The smallest change that cures
 
