@@ -25,6 +25,7 @@ from firstlight.core.look import (
     Look,
     NativeFrame,
     OpenFile,
+    Pressure,
     ProcessLook,
     Semaphore,
     ThreadLook,
@@ -161,8 +162,9 @@ def _all(bundles: Sequence[Bundle], part: Callable[[Bundle], tuple[_T, ...]]) ->
 
 
 def _look(by_host: list[tuple[str, Look]]) -> Look:
-    """One look of several machines, in which lines of a kernel's log say whose they are."""
-    return as_one([_of_host(host, one) for host, one in by_host])
+    """One look of several machines, in which lines of a kernel's log say whose they are. How short of memory each
+    machine is, its own look tells."""
+    return msgspec.structs.replace(as_one([_of_host(host, one) for host, one in by_host]), pressure=Pressure())
 
 
 def _of_host(host: str, look: Look) -> Look:
