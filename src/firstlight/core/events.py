@@ -86,7 +86,8 @@ class MotionChanged(Record, tag_field="type", tag="motion"):
 
 class LogSeen(Record, tag_field="type", tag="log"):
     """A new line of the server's log, redacted. `notable` are warnings, errors and what moves a phase; the journal
-    has only those, since the log itself is kept whole beside it.
+    has only those, since the log itself is kept whole beside it. `first_error` is set where the line is the first
+    error as far as it is known by then; a later one that has it too names what this one only introduced.
     """
 
     at: float
@@ -96,6 +97,7 @@ class LogSeen(Record, tag_field="type", tag="log"):
     level: str
     text: str
     notable: bool = True
+    first_error: bool = False
 
 
 class Verifying(Record, tag_field="type", tag="verifying"):

@@ -130,7 +130,7 @@ class _Story:
             level=event.level,
         )
         self._tail.append(line)
-        if self._error is None and event.level in {"ERROR", "CRITICAL", "FATAL"}:
+        if event.first_error or (self._error is None and event.level in {"ERROR", "CRITICAL", "FATAL"}):
             self._error = line
 
     def _stalled(self) -> bool:

@@ -67,6 +67,22 @@ def test_a_run_that_was_cut_off_tells_what_was_known() -> None:
     assert report.ended == 113
 
 
+def test_the_first_error_is_the_last_line_that_was_called_so() -> None:
+    def log(text: str, level: str = "", *, first: bool = False) -> LogSeen:
+        return LogSeen(at=111, t=11, stream="stderr", source="", level=level, text=text, first_error=first)
+
+    said = [
+        log("follows", "ERROR"),
+        log("start failed", "ERROR", first=True),
+        log("my.Torn: 3", first=True),
+        log("x"),
+    ]
+    report = rebuild([STARTED, *said, log("later", "ERROR")])
+    assert report is not None
+    assert report.first_error is not None
+    assert report.first_error.text == "my.Torn: 3"
+
+
 def test_a_stall_after_the_first_token_is_a_stall() -> None:
     token = FirstToken(prompt="p", text="t", model="m", tokens=1, after_launch_s=9, request_s=1)
     quiet = MotionChanged(

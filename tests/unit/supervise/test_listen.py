@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from firstlight.clock import SystemClock
+from firstlight.core.events import LogSeen
 from firstlight.engines import profile
 from firstlight.supervise.log.capture import LogFollower
 from firstlight.supervise.log.listen import LogListener
@@ -18,7 +19,10 @@ def heard(tmp_path: Path, log: str, engine: str = "generic") -> LogListener:
     listener = LogListener(
         lambda: [follower], PhaseTracker(profile(engine), clock.wall()), lambda _: True, clock, Stamps(clock)
     )
-    list(listener.drain())
+    told = list(listener.drain())
+    assert [event.text for event in told if isinstance(event, LogSeen) and event.first_error][-1:] == (
+        [listener.first_error.text] if listener.first_error else []
+    )
     return listener
 
 

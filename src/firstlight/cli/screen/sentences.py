@@ -77,8 +77,9 @@ def stays(report: Report, *, ending: bool) -> str:
 
 
 def is_error(event: LogSeen) -> bool:
-    """True for a log line that says of itself that it is an error."""
-    return event.level.upper() in _ERROR_LEVELS or (not event.level and "error" in event.text.lower())
+    """True for a log line that says of itself that it is an error, or is the first error without saying so."""
+    by_its_words = not event.level and "error" in event.text.lower()
+    return event.first_error or by_its_words or event.level.upper() in _ERROR_LEVELS
 
 
 def is_alarm(event: Event) -> bool:

@@ -125,6 +125,7 @@ class LogListener:
                 level=line.level,
                 text=line.text[:SHOWN_CHARS],
                 notable=notable,
+                first_error=line is self.first_error,
             )
         self.says_ready = self.says_ready or profile.ready(line)
 
