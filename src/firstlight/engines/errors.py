@@ -148,13 +148,17 @@ class ErrorReader:
         return (bare is not None and bare.is_open) or (own is not None and own.is_open)
 
     def _voice(self, line: LogLine) -> _Voice:
-        opened = self._opened.get(line.stream)
-        if opened and opened.is_open and not (line.source or line.pid or line.level):
-            return opened
+        """The speaker's own; for a line without one that which was opened last, and a rank then goes on with it."""
         key = _key(line)
         if key not in self._voices and len(self._voices) >= SPEAKERS_MAX:
             key = (line.stream, "", 0, -1)
-        return self._voices.setdefault(key, _Voice())
+        own, opened = self._voices.get(key), self._opened.get(line.stream)
+        if opened and opened.is_open and not (line.source or line.pid or line.level):
+            if line.rank < 0:
+                return opened
+            if not opened.body and not (own and own.is_open):
+                own = self._voices[key] = opened
+        return own or self._voices.setdefault(key, _Voice())
 
     # A line under a traceback or a headline
 

@@ -115,8 +115,8 @@ class TestPlain:
 
     def test_the_first_error_is_shown_though_it_does_not_say_that_it_is_one(self, out: Page, results: Page) -> None:
         screen = PlainScreen(out.outlet, results.outlet)
-        screen.event(LogSeen(at=0.0, t=1.0, stream="stderr", source="", level="", text="my.Torn: 3", first_error=True))
-        assert "my.Torn: 3" in out.text()
+        screen.event(LogSeen(at=0.0, t=1.0, stream="stderr", source="", level="", text="a.B: 3", first_error=True))
+        assert "a.B: 3" in out.text()
 
     def test_the_same_verdict_again_is_one_line(self, stream: list[Event], out: Page, results: Page) -> None:
         screen = PlainScreen(out.outlet, results.outlet)

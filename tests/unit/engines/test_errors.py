@@ -250,6 +250,13 @@ def test_one_traceback_is_one_thing(log: str, error: str) -> None:
             ),
         ),
         ("generic", f"ERROR:    Exception in ASGI application\n{BEGIN}app.Broken: x\n", "app.Broken: x"),
+        (
+            "generic",
+            "2026-05-14T15:11:38.4Z ERROR shard-manager: launcher: Shard complete standard error output:\n\n"
+            + prefixed("[rank1]: ", f"{BEGIN}torch.cuda.NoRoom: 224 MiB")
+            + " rank=1\n2026-05-14T15:11:39.4Z ERROR launcher: Shard 1 failed to start\nError: ShardCannotStart\n",
+            "torch.cuda.NoRoom: 224 MiB",
+        ),
         # which is the error itself where nothing better stands under it
         ("generic", "ERROR:    it broke\nINFO:     bye\n", "it broke"),
         ("generic", f"ERROR:    it broke\n{BEGIN}SystemExit: 1\n", "it broke"),
@@ -380,9 +387,12 @@ def test_until_its_traceback_comes_a_headline_is_the_error() -> None:
     assert [line.message for line in named_in("generic", log)] == ["Error when initializing model", "app.Broken: x"]
 
 
-def test_two_ranks_fail_at_once_and_each_keeps_its_own_traceback() -> None:
-    one = prefixed("(Worker_TP0 pid=7) ", f"{BEGIN}KeyError: 1{HANDLED}{BEGIN}a.First: x").splitlines()
-    other = prefixed("(Worker_TP1 pid=8) ", f"{BEGIN}KeyError: 2{HANDLED}{BEGIN}b.Second: y").splitlines()
+@pytest.mark.parametrize(
+    ("first", "second"), [("(Worker_TP0 pid=7) ", "(Worker_TP1 pid=8) "), ("[rank0]: ", "[rank1]: "), ("0: ", "1: ")]
+)
+def test_two_ranks_fail_at_once_and_each_keeps_its_own_traceback(first: str, second: str) -> None:
+    one = prefixed(first, f"{BEGIN}KeyError: 1{HANDLED}{BEGIN}a.First: x").splitlines()
+    other = prefixed(second, f"{BEGIN}KeyError: 2{HANDLED}{BEGIN}b.Second: y").splitlines()
     mixed = "\n".join(line for pair in zip(one, other, strict=True) for line in pair)
     assert first_error("vllm", mixed) == "a.First: x"
 

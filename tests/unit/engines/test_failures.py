@@ -75,6 +75,8 @@ def read(engine: str, text: str) -> LogLine:
         ("generic", "[n1:4711] *** Process received signal ***"),
         ("generic", "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD"),
         ("generic", "E0223 12:03:30.795466 120 model_lifecycle.cc:839] failed to load 'llm'"),
+        ("generic", "[E ProcessGroupNCCL.cpp:587] [Rank 5] Some NCCL operations have failed or timed out."),
+        ("generic", "[Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=18421)"),
         ("generic", "double free or corruption (!prev)"),
         ("generic", "[2026-11-29 13:51:00,014 C 77 77] logging.cc:113: Unhandled exception: out of threads"),
     ],
