@@ -31,6 +31,7 @@ _GROUP = re.compile(r".*\(\d{1,6} sub-exceptions?\)$")
 _REMOTE = "RayTaskError("
 """An exception with the traceback of another process under it."""
 _VALIDATION = re.compile(r".*\bvalidation errors? for ")
+_FRAME = re.compile(r"\s+File \"")
 _DETAIL = re.compile(r"\s+\S.*[\[(]type=")
 """What pydantic says of one field; the field's name stands above."""
 _LAST = re.compile(
@@ -172,6 +173,10 @@ class ErrorReader:
             return self._ends(voice, line, last) if last and "%|" not in text and line.level in voice.levels else None
         if any(words in text for words in _CHAINED):
             voice.chains()
+            return _NOTHING
+        if voice.headline and voice.until is _Until.TRACEBACK and _FRAME.match(text):
+            # Ray puts its own words in the place of "Traceback".
+            voice.opens(line, text)
             return _NOTHING
         if voice.headline and voice.until is _Until.DETAIL and _DETAIL.match(line.message):
             return ErrorSeen(named=True, instead_of=voice.settles())

@@ -257,6 +257,12 @@ def test_one_traceback_is_one_thing(log: str, error: str) -> None:
             + " rank=1\n2026-05-14T15:11:39.4Z ERROR launcher: Shard 1 failed to start\nError: ShardCannotStart\n",
             "torch.cuda.NoRoom: 224 MiB",
         ),
+        (
+            "vllm",
+            "2026-07-31 19:35:35,770    ERROR worker.py:423 -- Unhandled error (suppress with 'X=1'): "
+            f"ray::RayWorkerWrapper.execute_method() (pid=13214, ip=7.2.1.2)\n{FRAMES}my.Problem: 2 arguments\n",
+            "my.Problem: 2 arguments",
+        ),
         # which is the error itself where nothing better stands under it
         ("generic", "ERROR:    it broke\nINFO:     bye\n", "it broke"),
         ("generic", f"ERROR:    it broke\n{BEGIN}SystemExit: 1\n", "it broke"),
