@@ -259,8 +259,10 @@ def test_one_traceback_is_one_thing(log: str, error: str) -> None:
         ),
         (
             "vllm",
-            "2026-07-31 19:35:35,770    ERROR worker.py:423 -- Unhandled error (suppress with 'X=1'): "
-            f"ray::RayWorkerWrapper.execute_method() (pid=13214, ip=7.2.1.2)\n{FRAMES}my.Problem: 2 arguments\n",
+            (
+                "2026-07-31 19:35:35,770    ERROR worker.py:423 -- Unhandled error (suppress with 'X=1'): "
+                f"ray::RayWorkerWrapper.execute_method() (pid=13214, ip=7.2.1.2)\n{FRAMES}my.Problem: 2 arguments\n"
+            ),
             "my.Problem: 2 arguments",
         ),
         # which is the error itself where nothing better stands under it
