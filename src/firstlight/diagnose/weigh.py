@@ -131,11 +131,18 @@ def _explains(one: Weighed) -> bool:
 
 
 def _needs_advice(one: Weighed, sure: list[Weighed]) -> bool:
-    """A symptom needs none where a cause is established for the same processes."""
-    if one.cause.nature.explains:
+    """A symptom needs none where a cause is established for the same processes, nor an end where its cause is."""
+    nature = one.cause.nature
+    if nature.explains and nature is not Nature.DEATH:
         return True
-    settled = {pid for other in sure if other is not one for sighting in other.seen for pid in sighting.pids}
+    others = [other for other in sure if other is not one and (nature is not Nature.DEATH or _tells_more(other))]
+    settled = {pid for other in others for sighting in other.seen for pid in sighting.pids}
     return not settled & {pid for sighting in one.seen for pid in sighting.pids}
+
+
+def _tells_more(one: Weighed) -> bool:
+    """Whether it says more than that somebody has ended."""
+    return one.cause.nature.explains and one.cause.nature is not Nature.DEATH
 
 
 def _openness(one: Weighed) -> int:
@@ -206,7 +213,8 @@ def _answer(clue: Clue, scene: Scene) -> Answer:
 
 
 def _finding(one: Weighed, *, needs_advice: bool) -> Finding:
-    cause, seen, scene, fill = one.cause, one.seen, one.scenes[0], one.fill
+    cause, seen, scene = one.cause, one.seen, one.scenes[0]
+    fill = _Filler(scene, seen, lacking="…")
     against = [sighting.quote for answer in one.answers if answer.clue.against for sighting in answer.seen]
     given = cause.advice if isinstance(cause.advice, Advice) else cause.advice(scene, seen)
     advice = _by_kind(given) if needs_advice else ()
@@ -236,15 +244,15 @@ _FIELD = re.compile(r"\{(?:who|pid|what)\}")
 
 
 class _Filler:
-    """Puts the names of what was seen into the words of a cause."""
+    """Puts the names of what was seen into the words of a cause; `lacking` where nobody knows what it is about."""
 
-    def __init__(self, scene: Scene, seen: tuple[Sighting, ...]) -> None:
+    def __init__(self, scene: Scene, seen: tuple[Sighting, ...], lacking: str = "") -> None:
         blamed = tuple(dict.fromkeys(sighting.pids[0] for sighting in seen if sighting.pids))
         what = next((sighting.what for sighting in seen if sighting.what), "")
         self._words = {
             "{who}": scene.names.all(blamed) if blamed else "the server",
             "{pid}": str(blamed[0]) if blamed else "PID",
-            "{what}": printable(what, 200),
+            "{what}": printable(what, 200) or lacking,
         }
 
     def __call__(self, words: str) -> str:

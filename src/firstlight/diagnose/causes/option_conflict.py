@@ -135,6 +135,7 @@ def _conflicts(scene: Scene, conflicts: tuple[_Conflict, ...]) -> Iterator[Sight
             yield Sighting(shortened(quote), what=quote.split(maxsplit=1)[0])
 
 
+_UNKNOWN = re.compile(r"unrecognized|unknown|no such|unexpected", re.IGNORECASE)
 USAGE_STATUS = 2
 """What argparse, click and clap exit with when they do not take a command line."""
 _SETTINGS = r"/(arg_utils|server_args|engine_args)\.py|/vllm/config(/\w+)?\.py"
@@ -160,8 +161,11 @@ def _settings_refused(scene: Scene) -> Iterator[Sighting]:
 
 
 def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
-    if any(one.what for one in seen):
-        return "the engine does not take {what}"
+    told = next((one for one in seen if one.what), None)
+    if told and _UNKNOWN.search(told.quote):
+        return f"the engine does not know {'the option ' if told.what.startswith('-') else ''}{{what}}"
+    if told:
+        return "the engine does not take {what} as it was given"
     return "the engine does not take its options together, or in this version"
 
 
@@ -188,7 +192,7 @@ CAUSE = Cause(
         foresees("Is a variable set that this version does not read?", _without_effect),
     ),
     advice=Advice(
-        confirm=("Ask the engine: its command with --help.",),
+        confirm=("Ask the engine: its command with --help tells the options that this version takes.",),
         repair=("Change the options as said, or take the version of the engine that they were written for.",),
     ),
 )

@@ -26,6 +26,8 @@ BEFORE_S, AFTER_S = 60.0, 15.0
 WENT_ON = 3
 """Ordinary lines of the same source after an error: more, and it was got over."""
 FRAMES_MAX = 40
+ERRORS_MAX = 400
+"""Errors that are considered, the first; what comes later follows from them."""
 _FRAME = re.compile(r'^\W{0,4}File "(?P<file>[^"]{1,400})", line \d{1,7}(?:, in (?P<function>.{1,120}))?')
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _CHAINED = re.compile(r"above exception was the direct cause|another exception occurred")
@@ -149,7 +151,8 @@ def _fatal(scene: Scene) -> tuple[Error, ...]:
     if gone is None or is_orderly(gone):
         return ()
     told = [one for tail in scene.bundle.logs for one in _errors(tail) if _is_near(one, gone, scene)]
-    told = sorted((one for one in told if not follows(one.line.message)), key=lambda one: one.line.at)
+    earliest = sorted(told, key=lambda one: one.line.at)[:ERRORS_MAX]
+    told = [one for one in earliest if not follows(one.line.message)]
     first = next((at for at, one in enumerate(told) if one.raised), None)
     if first is None:
         return tuple(told)

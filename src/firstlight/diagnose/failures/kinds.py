@@ -6,6 +6,7 @@ is about. Lines that only pass on that somebody else failed have no kind.
 
 import re
 from enum import Enum
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -49,6 +50,7 @@ _NOT_RESOLVED = (
     r"|failed to lookup address|No address associated with hostname|no such host\b|Name does not resolve)"
 )
 _HUBS = r"[\w.-]{0,80}(?:huggingface|hf-mirror|\bhf\.co|modelscope)[\w.-]{0,80}"
+_QUOTED_PATH = r"[`'\"]?(?P<what>/[^\s'`\"]{1,300})"
 _IS_NOT = r"(?:does not exist|not found|is not a directory|does not appear to)"
 _NOT_BOUND = r"(?:invalid|not permitted|denied|fail)"
 _TABLE = (
@@ -74,7 +76,7 @@ _TABLE = (
     (Kind.INSTALLATION, r"(?P<what>\b[\w.-]{1,60})[<>=!~]{1,2}[\w.,<>=!]{1,40} is required .{0,80}but found"),
     (Kind.INSTALLATION, r"\bmodule '(?P<what>[\w.]{1,80})' has no attribute"),
     (Kind.INSTALLATION, r"\bNo package metadata was found for (?P<what>[\w.-]{1,60})"),
-    (Kind.INSTALLATION, r"/(?:ba|da|z)?sh: (?:line )?\d+: (?P<what>[^:\s]{1,200}): (?:command )?not found"),
+    (Kind.INSTALLATION, r"(?:^|/)(?:ba|da|z)?sh: (?:line )?\d+: (?P<what>[^:\s]{1,200}): (?:command )?not found"),
     (Kind.INSTALLATION, r"\[Errno 2\] [^:]{1,60}: '(?P<what>[\w+-]{1,40})'"),
     (Kind.MODEL, r"model type [`'](?P<what>[^`']{1,80})[`'].{0,80}does not recognize"),
     (Kind.MODEL, r"Model architectures? \[?'?(?P<what>[\w, ']{1,120}?)'?\]? (?:are|is) not supported"),
@@ -83,7 +85,7 @@ _TABLE = (
     (Kind.HUB_REFUSES, r"\b(?:401|403|404) Client Error.{0,200}(?P<what>https?://[^\s'\"]{1,200})"),
     (Kind.HUB_REFUSES, r"(?:GatedRepo|RepositoryNotFound|RevisionNotFound|EntryNotFound)Error"),
     (Kind.HUB_REFUSES, r"gated repo\b|Access to model (?P<what>\S{1,120}) is restricted"),
-    (Kind.PATH, r"(?P<what>\.{0,2}/[\w./-]{1,300}) is not a local folder"),
+    (Kind.PATH, r"(?<![\w.-])(?P<what>\.{0,2}/[\w./-]{1,300}) is not a local folder"),
     (Kind.HUB_REFUSES, r"(?P<what>[\w./-]{1,160}) is not a local folder and is not a valid model identifier"),
     (Kind.NAME, rf"host='(?P<what>[^']{{1,120}})'.{{0,800}}{_NOT_RESOLVED}"),
     (Kind.NAME, r"(?:Failed to|Could not|Cannot|Unable to) resolve (?:host:? )?'?(?P<what>[\w.-]{1,120})"),
@@ -97,6 +99,7 @@ _TABLE = (
     (Kind.PATH, rf"[`'\"](?P<what>/[^`'\"]{{1,300}})[`'\"]? {_IS_NOT}"),
     (Kind.PATH, rf"(?<![\w/])(?P<what>/[^\s'\"]{{1,300}}) {_IS_NOT}"),
     (Kind.PATH, r"(?:not (?:exist|found|find)|No such file or directory):? ?['`\"]?(?P<what>/[^\s'`\"]{1,300})"),
+    (Kind.PATH, rf"\b(?:there is no|cannot find|could not find|no such) (?:\w{{1,12}} ){{0,4}}{_QUOTED_PATH}"),
     (Kind.PATH, r"failed to open\b[^/]{0,40}['`\" ](?P<what>/[^\s'`\"]{1,300})"),
     (Kind.PORT, r"address (?:is )?already in use|\bEADDRINUSE\b|\bErrno 98\b|os error 98\b"),
     (Kind.UNREACHABLE, r"\bNetwork is unreachable\b|\bNo route to host\b|\bE(?:NET|HOST)UNREACH\b"),
@@ -122,7 +125,8 @@ _TABLE = (
     (Kind.INSTRUCTION, r"\billegal instruction\b|\bSIGILL\b"),
 )
 _ROWS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _TABLE)
-_MESSAGE_MAX = 4096
+_MESSAGE_MAX = 1500
+"""Characters that are read of a line; the longest that engines print of a refusal, with its address, have some 700."""
 
 _FOLLOWS = re.compile(
     r"Engine core init\w+ failed|EngineCore failed|WorkerProc (init\w+ )?failed|Engine process failed|EngineDeadError"
@@ -135,6 +139,7 @@ _FOLLOWS = re.compile(
 """Lines of those who only notice that somebody else has failed."""
 
 
+@lru_cache(maxsize=4096)
 def refusal(message: str) -> Refusal | None:
     """What a line tells to have been refused; None if it tells nothing of the kind."""
     said = message[:_MESSAGE_MAX]
