@@ -22,6 +22,8 @@ REACH = 200
 """Lines of its speaker within which "…:" gives way to an error: libraries warn in between."""
 NEAR = 3
 """Lines, empty ones not counted, within which a headline's traceback, a chain or a detail begins."""
+TABLE = 20
+"""Lines that an exception without a word of its own may have its table within, as torchrun's."""
 SPEAKERS_MAX = 1024
 """Speakers that are told apart; a hostile log may name one in every line."""
 
@@ -51,7 +53,9 @@ _NOTHING = ErrorSeen()
 
 
 class _Until(Enum):
-    """What a headline waits for before it gives way."""
+    """What a headline gives way to: any error; the last line of the traceback right below it; that of an exception which
+    follows from it; what is told right below it.
+    """
 
     ERROR = auto()
     TRACEBACK = auto()
@@ -82,10 +86,10 @@ class _Voice:
     def heads(self, line: LogLine, until: _Until, reach: int) -> None:
         self.headline, self.until, self.reach = line, until, reach
 
-    def settles(self) -> LogLine | None:
-        """The headline, which now has had its say."""
+    def settles(self, *until: _Until) -> LogLine | None:
+        """The headline, if it waited for one of these; it has had its say either way."""
         headline, self.headline = self.headline, None
-        return headline
+        return headline if self.until in until else None
 
     def passes(self) -> None:
         """A line went by that says nothing."""
@@ -100,7 +104,7 @@ class _Voice:
         self.levels = frozenset({line.level} if at_front else {line.level, ""})
         self.ignored = self.next_ignored or (bool(line.level) and line.level not in ERROR_LEVELS)
         self.margin = _GROUP_HEADER in text or line.message[:LOOKED_AT] != text
-        if self.until is _Until.TRACEBACK or (self.until is _Until.CHAIN and self.chained):
+        if self.until is _Until.TRACEBACK or self.chained:
             self.until = _Until.ERROR
         elif self.until is not _Until.ERROR:
             self.headline = None
@@ -179,7 +183,7 @@ class ErrorReader:
             voice.opens(line, text)
             return _NOTHING
         if voice.headline and voice.until is _Until.DETAIL and _DETAIL.match(line.message):
-            return ErrorSeen(named=True, instead_of=voice.settles())
+            return ErrorSeen(named=True, instead_of=voice.settles(_Until.DETAIL))
         return None
 
     def _ends(self, voice: _Voice, line: LogLine, last: re.Match[str]) -> ErrorSeen:
@@ -190,7 +194,7 @@ class ErrorReader:
             voice.settles()
             voice.ignored = voice.ignored or text.startswith(_INTERRUPT)
             return _NOTHING
-        seen = ErrorSeen(named=True, instead_of=voice.settles())
+        seen = ErrorSeen(named=True, instead_of=voice.settles(_Until.ERROR))
         _may_head(voice, line, last)
         return seen
 
@@ -202,10 +206,9 @@ class ErrorReader:
             voice.next_ignored, voice.reach = True, 1
             self._opened[line.stream] = voice
         elif self._failures.is_error(line):
-            at_hand = voice and not voice.body and voice.until in {_Until.ERROR, _Until.DETAIL}
-            seen = ErrorSeen(named=True, instead_of=voice.settles() if voice and at_hand else None)
+            headline = voice.settles(_Until.ERROR, _Until.DETAIL) if voice and not voice.body else None
             self._headline(line, text)
-            return seen
+            return ErrorSeen(named=True, instead_of=headline)
         elif voice and not voice.body:
             voice.passes()
         return _NOTHING
@@ -242,7 +245,9 @@ def _may_head(voice: _Voice, line: LogLine, last: re.Match[str]) -> None:
     voice.reach = NEAR
     if _VALIDATION.match(text):
         voice.heads(line, _Until.DETAIL, NEAR + 1)
-    elif _goes_on(text) or text.endswith(":"):
+    elif _goes_on(text):
         voice.heads(line, _Until.ERROR, REACH)
+    elif text.endswith(":"):
+        voice.heads(line, _Until.DETAIL, NEAR if last["words"] else TABLE)
     elif last["mute"] is not None or name in _LOOK_UPS:
         voice.heads(line, _Until.CHAIN, NEAR)

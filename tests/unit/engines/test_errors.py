@@ -161,6 +161,14 @@ def test_a_traceback_behind_a_prefix(prefix: str) -> None:
             f"{BEGIN}torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nTypeError: no triton",
             "TypeError: no triton",
         ),
+        (
+            (
+                f"{BEGIN}RuntimeError: Error(s) in loading state_dict for L:\n    size mismatch for w: 3, 4\n"
+                f"{BEGIN}RuntimeError: no worker"
+            ),
+            "RuntimeError: Error(s) in loading state_dict for L:",
+        ),
+        (f"{BEGIN}OSError: a\n{BEGIN}KeyError: 1\nx\n{BEGIN}my.Problem: b\nTypeError: c", "OSError: a"),
         # pydantic: what is said of the field
         (
             (
