@@ -53,8 +53,8 @@ _NOTHING = ErrorSeen()
 
 
 class _Until(Enum):
-    """What a headline gives way to: any error; the last line of the traceback right below it; that of an exception which
-    follows from it; what is told right below it.
+    """What a headline gives way to: any error; the last line of the traceback right below it; that of an exception
+    which follows from it; what is told right below it.
     """
 
     ERROR = auto()
