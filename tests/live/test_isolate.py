@@ -213,6 +213,7 @@ CASES: dict[str, Callable[[Path], Answered]] = {
     "no_option": case("guilty=", *ON),
     "no_baseline": case("guilty=a", "wants=a", "--with-a", "--with-b", "--port", 8123),
     "breaks": case("breaks=", *ON),
+    "option_breaks": case("breaks=b", *ON),
     "refuses": case("refuses=", *ON),
     "comes_up": case("guilty=z", *ON),
     "used_up": used_up_and_resumed,
@@ -327,11 +328,26 @@ def test_a_command_that_never_comes_up_is_not_called_minimal(answered: Answered)
     assert not answered.answer["minimal"]
 
 
-@of("breaks", "refuses")
-def test_a_command_that_fails_otherwise_is_not_searched(answered: Answered) -> None:
+@of("refuses")
+def test_a_command_that_is_refused_is_not_searched(answered: Answered) -> None:
     assert answered.code == 3, answered.stderr
     assert len(answered.trials) == 1
     assert answered.answer["end"] == "other failure"
+
+
+@of("breaks")
+def test_a_start_that_fails_whatever_is_off_is_not_an_option(answered: Answered) -> None:
+    assert answered.code == 1, answered.stderr
+    assert len(answered.trials) == 2
+    assert answered.answer["end"] == "not an option"
+    assert "fails the same" in answered.answer["headline"]
+
+
+@of("option_breaks")
+def test_a_start_that_an_option_makes_fail_is_not_searched_but_said(answered: Answered) -> None:
+    assert answered.code == 3, answered.stderr
+    assert len(answered.trials) == 2
+    assert "with everything switched off it comes up" in answered.answer["headline"]
 
 
 @of("comes_up")

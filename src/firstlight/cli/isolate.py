@@ -38,7 +38,7 @@ weaker ("halve", "quarter", or a list), effects, fixed, prior (0 to 9); and [[va
 \b
 Exit codes:
   0 an answer: what is to blame; or that it does not stall
-  1 it is not an option: with all of them off it stalls the same
+  1 it is not an option: with all of them off it stalls, or fails, the same
   2 wrong usage
   3 the command fails in another way than by stalling
   4 firstlight could not look, or something of a trial would not go away

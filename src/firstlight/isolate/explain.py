@@ -119,11 +119,11 @@ def headline_of(
     if found.end is End.NO_STALL:
         return _no_stall(len(trials))
     if found.end is End.OTHER_FAILURE:
-        how = f": {trials[-1].what}" if trials else ""
-        return f"the command as given does not stall, it fails{how}"
+        return _other_failure(trials)
     if found.end is End.NOT_AN_OPTION:
         fact = f": {facts[0].title}" if facts else ""
-        return f"it is not an option: with everything switched off it stalls the same{fact}"
+        does = "fails" if trials and trials[0].outcome is Outcome.OTHER else "stalls"
+        return f"it is not an option: with everything switched off it {does} the same{fact}"
     blamed = _listed([space.switch(name).given.label for name in found.culprits])
     together = " together stall it" if len(found.culprits) > 1 else " stalls it"
     helps = f"; it comes up {_listed([_words(one) for one in cure])}" if cure else ""
@@ -135,6 +135,18 @@ def _no_stall(launches: int) -> str:
     return (
         f"{came_up}; a stall that shows in one of three would have shown with odds of {1 - (2 / 3) ** launches:.0%}"
     )
+
+
+def _other_failure(trials: Sequence[Trial]) -> str:
+    failed = [trial for trial in trials if trial.outcome is not Outcome.UP]
+    how = f": {failed[0].what}" if failed else ""
+    last = trials[-1] if trials and not trials[-1].setting else None
+    cleared = ""
+    if last is not None and last.outcome is Outcome.UP:
+        cleared = "; with everything switched off it comes up"
+    elif last is not None and last is not failed[0]:
+        cleared = f"; with everything switched off it fails in another way: {last.what}"
+    return f"the command as given does not stall, it fails{how}{cleared}"
 
 
 def lines(answer: Answer) -> Iterator[str]:

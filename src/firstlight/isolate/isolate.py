@@ -9,7 +9,7 @@ from firstlight.isolate.problem import Outcome, Setting
 from firstlight.isolate.search import TRIES_OF_THE_STALL, End, Found, Search, search
 from firstlight.isolate.shrink import SLOW_S, smaller
 from firstlight.isolate.sitting import Commands, DeadlineTooShort, Sitting
-from firstlight.isolate.trial import Trial
+from firstlight.isolate.trial import Trial, fails_like
 
 
 def isolate(sitting: Sitting, commands: Commands) -> Answer:
@@ -38,6 +38,8 @@ def isolate(sitting: Sitting, commands: Commands) -> Answer:
     names = tuple(name for name in order.names if name not in dropped)
     found = _driven(sitting, search(space, names, sum(name in names for name in order.names[: order.suspects])))
     found = _with_dropped(found, dropped)
+    if first[-1].outcome is Outcome.OTHER:
+        found = _of_failure(sitting, found, first[-1])
     doubts = _confirmed(sitting, found, full, dropped)
     weakened = _weakened(sitting, found, full)
     answer = explained(
@@ -45,7 +47,7 @@ def isolate(sitting: Sitting, commands: Commands) -> Answer:
         space,
         sitting.trials,
         weakened=weakened,
-        findings=known.findings if known else (),
+        findings=known.findings if known else first[-1].findings,
         stall=known.headline if known else "",
         doubts=doubts,
     )
@@ -66,6 +68,15 @@ def _first_trials(sitting: Sitting, full: Setting) -> list[Trial]:
         )
     sitting.hand_out_again(trials)
     return trials
+
+
+def _of_failure(sitting: Sitting, found: Found, first: Trial) -> Found:
+    """A start that fails instead of stalling is not searched; whether any option has to do with it is worth a
+    launch."""
+    cleared = sitting.ask(sitting.space.sensible(()), "everything switched off: does it fail the same?")
+    if not fails_like(first, cleared):
+        return found
+    return msgspec.structs.replace(found, end=End.NOT_AN_OPTION, harmless=sitting.space.names)
 
 
 def _driven(sitting: Sitting, questions: Search) -> Found:

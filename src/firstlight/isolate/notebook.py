@@ -102,8 +102,8 @@ Entry: TypeAlias = Opened | Begun | Running | Ended | Known | Noted | Concluded
 class Notebook:
     """One isolation's notes, open for appending, and what they held when it was opened again.
 
-    `past` are the trials that have ended, in order; `unfinished` those that were begun and did not, and `running` the
-    servers of these.
+    `past` are the trials that have ended, in order; `unfinished` those that were begun and did not, and were not
+    launched again since. `running` are the servers of all that did not end.
     """
 
     def __init__(self, folder: Folder, entries: Sequence[Entry] = ()) -> None:
@@ -114,7 +114,12 @@ class Notebook:
         self.past = tuple(one.trial for one in entries if isinstance(one, Ended))
         self.notes = tuple(one.what for one in entries if isinstance(one, Noted))
         done = {trial.number for trial in self.past}
-        self.unfinished = tuple(one for one in entries if isinstance(one, Begun) and one.number not in done)
+        latest = {_question(one): one.number for one in entries if isinstance(one, Begun)}
+        self.unfinished = tuple(
+            one
+            for one in entries
+            if isinstance(one, Begun) and one.number not in done and latest[_question(one)] == one.number
+        )
         self.running = tuple(one.server for one in entries if isinstance(one, Running) and one.number not in done)
         self._fd = _locked(folder.path / NAME)
 

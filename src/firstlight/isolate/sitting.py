@@ -1,40 +1,23 @@
 """Trials asked for and answered: by the notebook where it has them, else by a launch; with an eye on the budget."""
 
-import os
 import shutil
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from firstlight.attempt import Interrupts, Observer, Traces
-from firstlight.clock import Clock, Deadline
+from firstlight.clock import Clock
 from firstlight.core.process import ProcessId
 from firstlight.core.report import Report
 from firstlight.core.server import ServerCommand
 from firstlight.core.vocabulary import Outcome as End
-from firstlight.errors import FirstlightError, UsageError
+from firstlight.errors import FirstlightError
 from firstlight.isolate.between import Between, await_end
 from firstlight.isolate.notebook import Begun, Concluded, Ended, Known, Notebook, Noted, Past, Running
 from firstlight.isolate.problem import Outcome, Setting, Space
-from firstlight.isolate.trial import Launched, Trial, launch, outcome_of
-
-CACHE_VARIABLES = (
-    "VLLM_CACHE_ROOT",
-    "SGLANG_CACHE_DIR",
-    "FIRSTLIGHT_CACHE",
-    "TORCHINDUCTOR_CACHE_DIR",
-    "TRITON_CACHE_DIR",
-    "TORCH_EXTENSIONS_DIR",
-    "FLASHINFER_WORKSPACE_BASE",
-    "CUDA_CACHE_PATH",
-    "TVM_FFI_CACHE_DIR",
-    "DG_JIT_CACHE_DIR",
-    "SGLANG_DG_CACHE_DIR",
-    "AITER_JIT_DIR",
-)
-"""Where engines and compilers are told to keep what they build; models stay where they are."""
+from firstlight.isolate.surroundings import await_port, free_port, own_caches
+from firstlight.isolate.trial import Launched, Trial, established, launch, outcome_of
 
 
 class Commands(Protocol):
@@ -230,7 +213,7 @@ class Sitting:
         caches = self.notebook.folder.path / "caches" / str(asked.number)
         if self._wishes.fresh_caches:
             environ = {**environ, **own_caches(caches)}
-        self._await_port(command.port, environ)
+        await_port(command.port, environ, self._clock)
         between = Between(self._clock, environ, command.port)
         own_s, left_s = self._wishes.deadline_s, self._left_s()
         began = self._clock.monotonic()
@@ -262,18 +245,6 @@ class Sitting:
         """
         await_end(Traces(self._clock, {}), dict.fromkeys(self.notebook.running, "the server"), self._clock)
 
-    def _await_port(self, port: int, environ: Mapping[str, str]) -> None:
-        """A port that is kept must be free again."""
-        traces = Traces(self._clock, environ)
-        deadline = Deadline(self._clock, 10.0, "the port")
-        while port and traces.listener(port) is not None:
-            if deadline.passed:
-                raise UsageError(
-                    f"port {port} is already taken, so no trial could listen on it",
-                    f"End whoever listens (`ss -ltnp sport = :{port}` shows it), or leave --keep-port out.",
-                )
-            self._clock.sleep(0.2)
-
     def _stop_if_cut_short(self, report: Report) -> None:
         if report.outcome is End.INTERRUPTED:
             raise Interrupted("interrupted during a trial")
@@ -298,40 +269,10 @@ class Sitting:
             report=str(Path(folder, "report.json")) if folder else "",
             signature=report.signature if report.outcome is End.STALLED else None,
             caches="cold" if self._wishes.fresh_caches else "warm",
+            findings=established(report) if outcome is Outcome.OTHER else (),
             late=report.outcome is End.DEADLINE,
         )
         self.notebook.write(Ended(at=self._clock.wall(), trial=trial))
         self.trials.append(trial)
         self.watcher.ended(trial, remembered=False)
         return trial
-
-
-def own_caches(folder: Path) -> dict[str, str]:
-    """Variables that give a trial empty caches of its own."""
-    places = {name: folder / name.lower() for name in CACHE_VARIABLES}
-    for place in places.values():
-        place.mkdir(parents=True, exist_ok=True)
-    return {name: str(place) for name, place in places.items()}
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now.
-
-    Raises:
-        FirstlightError: there is none.
-    """
-    try:
-        with socket.socket() as trial:
-            trial.bind(("", 0))
-            return int(trial.getsockname()[1])
-    except OSError as error:
-        raise NoPort(
-            f"no free port was found: {os.strerror(error.errno or 0)}",
-            "Give the command one and use --keep-port.",
-        ) from error
-
-
-class NoPort(FirstlightError):
-    """The kernel has no port to give."""
-
-    exit_code = 4

@@ -14,7 +14,7 @@ from firstlight.core.events import Event, ProcessAppeared, Started, Stopped
 from firstlight.core.graph import Signature
 from firstlight.core.process import ProcessId
 from firstlight.core.record import Record
-from firstlight.core.report import Report
+from firstlight.core.report import Finding, Report
 from firstlight.core.server import ServerCommand
 from firstlight.core.view import LiveView
 from firstlight.core.vocabulary import Certainty, Phase
@@ -26,6 +26,7 @@ EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG})
 REFUSED_WITHIN_S = 60.0
 """Engines import for half a minute before they look at their options."""
 USAGE_CODE = 2
+_NUMBER = re.compile(r"\d+")
 _USAGE = re.compile(
     r"\berror: (?:unrecognized arguments|argument |the following arguments are required|invalid choice)"
 )
@@ -34,7 +35,8 @@ _USAGE = re.compile(
 class Trial(Record, tag_field="type", tag="trial"):
     """What became of one launch. `setting` are the switches that were left on, `levels` those that were weakened and
     how far, `scene` the names of what made it smaller. `caches`: "cold" if they were its own and empty, else "warm".
-    `what` says in one sentence how it ended, `report` is the file that tells all. `late` if it ran into its deadline.
+    `what` says in one sentence how it ended, `report` is the file that tells all. `findings` are the established ones
+    of a failure that is no stall. `late` if it ran into its deadline.
     """
 
     number: int
@@ -49,6 +51,7 @@ class Trial(Record, tag_field="type", tag="trial"):
     scene: tuple[str, ...] = ()
     signature: Signature | None = None
     caches: str = "warm"
+    findings: tuple[Finding, ...] = ()
     late: bool = False
 
 
@@ -113,6 +116,19 @@ def outcome_of(report: Report, known: Report | None) -> Outcome:
     return Outcome.OTHER
 
 
+def fails_like(one: Trial, other: Trial) -> bool:
+    """Whether two failures that are no stalls are the same: of the same established cause, or in the same words."""
+    if (one.outcome, other.outcome) != (Outcome.OTHER, Outcome.OTHER):
+        return False
+    causes = {finding.id for finding in one.findings} & {finding.id for finding in other.findings}
+    return bool(causes) or _NUMBER.sub("", one.what) == _NUMBER.sub("", other.what)
+
+
+def established(report: Report) -> tuple[Finding, ...]:
+    """The findings that are certain."""
+    return tuple(finding for finding in report.findings if finding.verdict == Certainty.ESTABLISHED)
+
+
 def _is_same(report: Report, known: Report) -> bool:
     """Whether two stalls are the same: who waits where is, or they stall in the same phase of the same established
     cause. With other options the others may wait for it in other places."""
@@ -120,11 +136,11 @@ def _is_same(report: Report, known: Report) -> bool:
         return False
     if report.signature.digest == known.signature.digest:
         return True
-    return report.phase is known.phase and bool(_established(report) & _established(known))
+    return report.phase is known.phase and bool(_causes(report) & _causes(known))
 
 
-def _established(report: Report) -> set[str]:
-    return {finding.id for finding in report.findings if finding.verdict == Certainty.ESTABLISHED}
+def _causes(report: Report) -> set[str]:
+    return {finding.id for finding in established(report)}
 
 
 def _refused_its_options(report: Report) -> bool:

@@ -1,5 +1,6 @@
 """Killed at every line of the notebook, before it, in the midst of it and after it: it goes on to the same answer."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from firstlight.core.vocabulary import Phase
 from firstlight.isolate.commands import Commands
 from firstlight.isolate.explain import Answer
 from firstlight.isolate.isolate import isolate
-from firstlight.isolate.notebook import Begun, Entry, Notebook, begin, read, reopen
+from firstlight.isolate.notebook import Begun, Ended, Entry, Notebook, begin, read, reopen
 from firstlight.isolate.sitting import Sitting, Wishes
 from firstlight.isolate.trial import Trial
 
@@ -29,13 +30,18 @@ class Killed(BaseException):
 
 
 class Silent:
-    """Watches, and says nothing."""
+    """Watches, and keeps what was said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
 
     def event(self, event: Any) -> None: ...
     def tick(self, view: Any) -> None: ...
     def begun(self, begun: Any, so_far: str) -> None: ...
     def ended(self, trial: Any, *, remembered: bool) -> None: ...
-    def said(self, what: str) -> None: ...
+
+    def said(self, what: str) -> None:
+        self.lines.append(what)
 
 
 class Ruled(Sitting):
@@ -104,7 +110,12 @@ def killed_at(line: int, way: str) -> None:
     """An isolation that ends at that line."""
     notebook = begin(HandClock(), "generic", ARGV, commands().space.names, fresh_caches=False)
     notebook.close()
-    mortal = Mortal(notebook.folder)
+    killed_again(notebook, line, way)
+
+
+def killed_again(notebook: Notebook, line: int, way: str) -> None:
+    """Goes on with a notebook, to that line of its own."""
+    mortal = Mortal(notebook.folder, tuple(read(notebook.path)))
     mortal.last, mortal.way = line, way
     with pytest.raises(Killed):
         sit(mortal)
@@ -123,6 +134,39 @@ def test_killed_at_any_line_it_goes_on_to_the_same_answer(way: str) -> None:
         again, sitting = sit(resumed)
         assert (again.culprits, again.cure) == (answer.culprits, answer.cure)
         assert sitting.launched == len(undisturbed.trials) - finished, "no finished launch is repeated"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_twice_what_was_cut_off_is_said_until_it_was_launched_again(way: str) -> None:
+    """At every line; and then in the launch that repeats the one that was cut off, or in the next."""
+    answer, undisturbed = whole()
+    names = commands().space.names
+    lines = len(list(read(undisturbed.notebook.path))) - 1
+    for line in range(1, lines - 8):
+        for second in (2, 3, 5):
+            killed_at(line, way)
+            let_go = reopen("last", ARGV, names)
+            let_go.close()
+            killed_again(let_go, second, "before")
+            cut_off = settings_cut_off(read(let_go.path))
+            resumed = reopen("last", ARGV, names)
+            again, sitting = sit(resumed)
+            said = [one for one in sitting.watcher.lines if "is launched again" in one]  # type: ignore[attr-defined]
+            assert len(said) == len(cut_off)
+            assert (again.culprits, again.cure) == (answer.culprits, answer.cure)
+            assert sitting.launched == len(undisturbed.trials) - len(resumed.past)
+
+
+def settings_cut_off(entries: Iterable[Entry]) -> set[tuple[str, ...]]:
+    """Those whose last launch did not end."""
+    last: dict[tuple[str, ...], int] = {}
+    done = set()
+    for entry in entries:
+        if isinstance(entry, Begun):
+            last[entry.setting] = entry.number
+        elif isinstance(entry, Ended):
+            done.add(entry.trial.number)
+    return {setting for setting, number in last.items() if number not in done}
 
 
 def test_resumed_when_all_is_done_nothing_is_launched() -> None:
