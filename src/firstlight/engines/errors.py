@@ -40,6 +40,8 @@ _LAST = re.compile(
     r"(?P<name>(?:[\w<>]+\.)+[A-Za-z_]\w*|[A-Z_]\w*)(?:\([\w.]{1,80}\))?(?::\s+(?P<words>.*)|:?(?P<mute>)$)"
 )
 """The last line of a traceback, whatever the class of its exception is called."""
+_TERMINATED = "terminate called after throwing an instance of"
+"""C++ names the class of an exception first, its words in the next line."""
 _CHAINED = (
     "During handling of the above exception",
     "The above exception was the direct cause of",
@@ -99,9 +101,9 @@ class _Voice:
             self.ignored = self.next_ignored = self.chained = False
 
     def opens(self, line: LogLine, text: str) -> None:
-        """A traceback begins. Where a logger wrote it, every line has its level; else only the line it stands in."""
+        """A traceback begins. A speaker that names itself and the level does so in every line; uvicorn only once."""
         at_front = text.lstrip(" +|").startswith(("Traceback", _GROUP_HEADER))
-        self.levels = frozenset({line.level} if at_front else {line.level, ""})
+        self.levels = frozenset({line.level} if at_front and line.source else {line.level, ""})
         self.ignored = self.next_ignored or (bool(line.level) and line.level not in ERROR_LEVELS)
         self.margin = _GROUP_HEADER in text or line.message[:LOOKED_AT] != text
         if self.until is _Until.TRACEBACK or self.chained:
@@ -221,6 +223,8 @@ class ErrorReader:
             _may_head(voice, line, last)
             voice.body = BODY_MAX if _goes_on(text) else voice.body
             voice.levels = frozenset({line.level})
+        elif text.startswith(_TERMINATED):
+            voice.heads(line, _Until.DETAIL, NEAR)
         elif text.endswith(":"):
             voice.heads(line, _Until.ERROR, REACH)
         elif line.level in ERROR_LEVELS and told_end(text) is None:

@@ -367,6 +367,29 @@ def test_one_traceback_is_one_thing(log: str, error: str) -> None:
             ),
             "exitcode  : -9 (pid: 4711)",
         ),
+        # An exception of C++
+        (
+            "generic",
+            "terminate called after throwing an instance of 'c10::E'\n  what():  no room\nAborted (core dumped)\n",
+            "what():  no room",
+        ),
+        # uvicorn's level stands in the first line only
+        (
+            "vllm",
+            f"ERROR:    {BEGIN}app.Broken: x\n\nERROR:    Application startup failed. Exiting.\n",
+            "app.Broken: x",
+        ),
+        # llama.cpp, Ollama
+        (
+            "generic",
+            "llama_model_load: error loading model: no room\nmain: error: unable to load model\n",
+            "llama_model_load: error loading model: no room",
+        ),
+        (
+            "generic",
+            'time=2026-01-01T00:00:00Z level=ERROR source=server.go:1 msg="it has terminated"\n',
+            'source=server.go:1 msg="it has terminated"',
+        ),
         # Shells and loaders
         (
             "generic",
