@@ -96,7 +96,8 @@ TRACEBACK = ("Traceback (most recent call last):", '  File "/srv/run.py", line 4
 def died(*messages: str, code: int | None = 1, signal: int | None = None, **more: object) -> Bundle:
     """A server that ended five seconds after its last words."""
     said = [line(one, at=NOW - 35 + 0.01 * at, source="") for at, one in enumerate(messages)]
-    return over(said, ended(100, code=UNSEEN if code is None and signal is None else code, signal=signal), **more)
+    unseen = code is None and signal is None
+    return over(said, ended(100, code=UNSEEN if unseen else code, signal=signal), **more)
 
 
 def over(said: list[LogLine], *exits: Exit, **more: object) -> Bundle:
@@ -122,7 +123,7 @@ def test_nobody_has_ended_so_nothing_has_failed() -> None:
 
 @pytest.mark.parametrize("how", [{"code": 0}, {"code": None, "signal": 15}, {"code": 143}])
 def test_an_orderly_end_has_no_failure(how: dict[str, int]) -> None:
-    assert kinds(died(*TRACEBACK, MISSING, **how)) == []  # type: ignore[arg-type]
+    assert kinds(died(*TRACEBACK, MISSING, **how)) == []
 
 
 def test_an_error_of_long_before_is_not_the_failure() -> None:

@@ -1,6 +1,7 @@
 """CUDA libraries of different major versions meet in one process, the driver is older than they need, or the driver's
 library is not that of the kernel module: an image's own (cuda-compat), or the one of before an update."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
@@ -9,6 +10,7 @@ from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, version
+from firstlight.diagnose.failures import Kind, ended, failures
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, kernel_said, libraries, said
@@ -22,6 +24,7 @@ _TOO_OLD = (
     r"driver version is insufficient for CUDA runtime|cudaErrorInsufficientDriver"
     rf"|NVIDIA driver on your system is too old|{_TWO_DRIVERS}"
 )
+_OF_TOOLKIT = re.compile(r"lib(cudart|cublas|cublasLt|nvrtc|cudnn|cusparse|cusolver|cufft|curand|nvJitLink)\.so\.\d")
 _USES_CUDA = (
     rf"{COMMUNICATOR}|{COLLECTIVE}|_cuda_init|_lazy_init|^cu(da)?[A-Z]\w+ \("
     r"|^(device_count|is_available|set_device) \("
@@ -58,6 +61,14 @@ def _other_library(scene: Scene) -> Iterator[Sighting | Gap]:
 def _kernel_refuses(scene: Scene) -> Iterator[Sighting | Gap]:
     """The kernel module turns a client of another version away, and somebody uses CUDA or has ended."""
     yield from both(kernel_said(scene, r"NVRM: API mismatch"), _affected(scene))
+
+
+def _lacks_a_toolkit(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as a library of the toolkit was missing, in the version that its wheels were built for."""
+    for one in failures(scene):
+        if one.kind is Kind.INSTALLATION and _OF_TOOLKIT.match(one.what):
+            yield one.sighting
+            yield ended(one.end)
 
 
 def _told(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -114,6 +125,7 @@ CAUSE = Cause(
         ),
         supports("Does the kernel module turn away a client of another version?", _kernel_refuses),
         supports("Does CUDA refuse the driver while somebody uses it, or ended?", _told),
+        supports("Did a process end as a library of another toolkit was missing?", _lacks_a_toolkit),
         supports("Does a process that uses GPUs map two major versions of CUDA?", _two),
         foresees("Does the driver support less than the runtime that is mapped?", _older),
     ),

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.hosts import PIDS_A_NODE
-from firstlight.core.look import ThreadLook
+from firstlight.core.look import ProcessLook, ThreadLook
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
+from firstlight.diagnose.devices import runners
+from firstlight.diagnose.failures import Kind, failed
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, kernel_said, said, threads
@@ -44,6 +46,7 @@ _DRIVER = re.compile(
     r"\[(nvidia\w*|amdgpu|amdkfd|xe|i915)\]|\b(nv_|nvidia|uvm_|nvkms|rm_ioctl|os_acquire|amdgpu|kfd_|amdkfd|ttm_)"
 )
 _WAITS = re.compile(r"spin|wait|poll_for|sync")
+_LOCKS = re.compile(r"\b_*(rwsem_|down\b|down_|mutex_lock|rt_mutex|percpu_down)")
 _PINS = re.compile(r"pin_user_pages|os_lock_user_pages|get_user_pages|hmm_range")
 
 
@@ -98,6 +101,11 @@ def _programs_say(scene: Scene) -> Iterator[Sighting]:
     yield from (one._replace(what="a program was told of it") for one in said(scene, _IN_THE_LOG))
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as CUDA had no name for what is wrong."""
+    yield from (one._replace(what="CUDA has no name for it") for one in failed(scene, Kind.DRIVER))
+
+
 def _lost(scene: Scene) -> Iterator[Sighting | Gap]:
     """The driver has given a GPU of this server up."""
     cards = gpus(scene)
@@ -117,7 +125,7 @@ def _stuck(scene: Scene) -> Iterator[Sighting | Gap]:
             continue
         if isinstance(thread.kernel, Gap) and not _in_driver(thread):
             yield thread.kernel
-        elif _in_driver(thread) and _stayed(scene, one.process.id.pid, thread):
+        elif _in_driver(thread) and _stayed(scene, one.process.id.pid, thread) and not _queues(scene, one, thread):
             told = " < ".join(_kernel(thread)[:3])
             yield Sighting(
                 shortened(f"{scene.name(one.process.id.pid)}, state D, in the kernel: {told}"),
@@ -141,6 +149,12 @@ def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
 def _in_driver(thread: ThreadLook) -> bool:
     within = " ".join(_kernel(thread)[:6])
     return bool(_DRIVER.search(within)) and not _PINS.search(within)
+
+
+def _queues(scene: Scene, look: ProcessLook, thread: ThreadLook) -> bool:
+    """Whether it waits for a lock of the driver, which works on for another process of the server that moves."""
+    others = (one for one in runners(scene) if one.pid != look.process.id.pid)
+    return bool(_LOCKS.search(" ".join(_kernel(thread)[:3]))) and any(one.moves for one in others)
 
 
 def _kernel(thread: ThreadLook) -> tuple[str, ...]:
@@ -201,6 +215,7 @@ CAUSE = Cause(
         decides("Has the driver given a GPU of this server up?", _lost),
         supports("Does it tell of one on a GPU that may be somebody else's, or that a GPU may survive?", _others),
         supports("Was a program told that a GPU has failed?", _programs_say),
+        supports("Did a process end as CUDA told of an unknown error (999)?", _ended_by_it),
         supports("Did the driver not answer, with a process stuck in it?", _silent),
         supports("Is a thread in the driver and cannot be interrupted, at both looks?", _stuck),
         supports("Does a thread spin in the driver's kernel module, at both looks in the same place?", _spins),

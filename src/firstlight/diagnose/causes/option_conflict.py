@@ -138,9 +138,9 @@ def _conflicts(scene: Scene, conflicts: tuple[_Conflict, ...]) -> Iterator[Sight
 _UNKNOWN = re.compile(r"unrecognized|unknown|no such|unexpected", re.IGNORECASE)
 USAGE_STATUS = 2
 """What argparse, click and clap exit with when they do not take a command line."""
-_SETTINGS = r"/(arg_utils|server_args|engine_args)\.py|/vllm/config(/\w+)?\.py"
+_SETTINGS = r"/(arg_utils|server_args|engine_args)\.py|/vllm/config(/\w+)?\.py|pydantic/_internal/_dataclasses"
 """Where engines look at their options, before they do anything."""
-_UNFIT = r"^(pydantic\S*|ValueError|AssertionError|NotImplementedError|TypeError|\S*ValidationError)\b"
+_UNFIT = r"^(ValueError|AssertionError|NotImplementedError|TypeError)\b|ValidationError: .* for \w*(Config|Args)\b"
 
 
 def _parser_refuses(scene: Scene) -> Iterator[Sighting]:
@@ -156,8 +156,9 @@ def _parser_tells(scene: Scene) -> Iterator[Sighting]:
 
 
 def _settings_refused(scene: Scene) -> Iterator[Sighting]:
-    """An exception that ended the server was raised where its options are looked at."""
-    yield from raised_in(scene, _SETTINGS, _UNFIT)
+    """An exception that ended the server was raised where its options are looked at, and none tells more."""
+    if not failures(scene):
+        yield from raised_in(scene, _SETTINGS, _UNFIT)
 
 
 def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:

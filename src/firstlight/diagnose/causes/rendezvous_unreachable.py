@@ -7,6 +7,8 @@ from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
+from firstlight.diagnose.failures import Kind as Refused
+from firstlight.diagnose.failures import ended, failures
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, processes, said
@@ -212,6 +214,17 @@ def _tries_again(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(quotes.stack(one), (one.pid,))
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as nobody answered at the address where ranks are to meet."""
+    for one in failures(scene):
+        if one.kind in {Refused.REFUSED, Refused.UNREACHABLE}:
+            names = (meeting for meeting in network.meetings(scene) if meeting.host and meeting.host in one.message)
+            for meeting in names:
+                yield one.sighting._replace(what=meeting.host)
+                yield Sighting(meeting.told, what=meeting.host)
+                yield ended(one.end)
+
+
 def _is_there(scene: Scene) -> Iterator[Sighting]:
     """Every connection to the meeting is made, and nobody knocks."""
     made = [
@@ -255,6 +268,7 @@ CAUSE = Cause(
             "Does the log tell that the head of the cluster cannot be reached, and is nobody connected?",
             _without_head,
         ),
+        supports("Did a process end as nobody answered where ranks are to meet?", _ended_by_it),
         rules_out("Have all ranks met?", _is_there),
         foresees("Are several nodes told to meet at a loopback address?", _told_loopback, surely=True),
         foresees("Does a variable name a loopback address as meeting place of several nodes?", _loopback_variable),

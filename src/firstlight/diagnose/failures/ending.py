@@ -23,8 +23,9 @@ from firstlight.diagnose.sightings import SUPPOSES
 
 BEFORE_S, AFTER_S = 60.0, 15.0
 """A server that has failed takes its time to end, and its last words may be read after its end."""
-WENT_ON = 3
-"""Ordinary lines of the same source after an error: more, and it was got over."""
+WENT_ON, WENT_ON_RAISED = 3, 10
+"""Ordinary lines of the same source after an error: more, and it was got over. Several ranks may be one source, and
+others go on for a while after one has raised an exception."""
 FRAMES_MAX = 40
 ERRORS_MAX = 400
 """Errors that are considered, the first; what comes later follows from them."""
@@ -174,7 +175,7 @@ def _errors(tail: LogTail) -> Iterator[Error]:
     lines = _in_order(tail)
     ordinary = [at for at, line in enumerate(lines) if _went_on(line)]
     for at, one in _told(lines):
-        if sum(after > at for after in ordinary) <= WENT_ON:
+        if sum(after > at for after in ordinary) <= (WENT_ON_RAISED if one.raised else WENT_ON):
             yield one
 
 

@@ -19,7 +19,7 @@ class Kind(Enum):
     HUB = "the hub is not reached"
     HUB_REFUSES = "the hub does not give it out"
     UNREACHABLE = "no way leads to an address"
-    REFUSED = "nobody listens at an address"
+    REFUSED = "nobody answers at an address"
     PORT = "an address is in use"
     PERMISSION = "a path may not be used"
     DISK = "a file system is full"
@@ -34,6 +34,7 @@ class Kind(Enum):
     THREADS = "a thread or process cannot be made"
     BINDING = "cores or memory cannot be bound to"
     BUILD = "a build failed"
+    DRIVER = "the driver of the GPU does not know what is wrong"
     KERNEL = "a kernel on the GPU failed"
     INSTRUCTION = "the CPU does not know an instruction"
 
@@ -104,11 +105,13 @@ _TABLE = (
     (Kind.PORT, r"address (?:is )?already in use|\bEADDRINUSE\b|\bErrno 98\b|os error 98\b"),
     (Kind.UNREACHABLE, r"\bNetwork is unreachable\b|\bNo route to host\b|\bE(?:NET|HOST)UNREACH\b"),
     (Kind.REFUSED, r"\bConnection refused\b|\bECONNREFUSED\b"),
+    (Kind.REFUSED, r"client socket has timed out .{0,80}connect|failed to connect/validate to host"),
     (Kind.CACHE_ROOM, r"Not enough memory\..{0,40}mem-fraction-static|No available memory for the cache blocks"),
     (Kind.CACHE_ROOM, r"larger than the (?:available KV cache memory|maximum number of tokens .{0,40}in KV cache)"),
     (Kind.CACHE_ROOM, r"not enough .{0,40}\bKV ?cache\b|failed to .{0,20}KV cache\b"),
     (Kind.GPU_TAKEN, r"Free memory on device (?P<what>\S{1,20}) \(.{0,40}\) on startup is less than"),
-    (Kind.GPU_MEMORY, r"(?:CUDA|HIP|XPU|NPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|cuda\w*: out of memory"),
+    (Kind.GPU_MEMORY, r"(?:CUDA|HIP|XPU|NPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|\bcuda\w*( \w+)?: out of memory"),
+    (Kind.GPU_MEMORY, r"Cuda failure .{0,12}'out of memory'|CU(?:BLAS|DNN)\w*_STATUS_ALLOC_FAILED"),
     (Kind.GPU_COUNT, r"number of required GPUs exceeds|invalid device ordinal|\bNo (?:CUDA|HIP) GPUs are available"),
     (Kind.GPU_COUNT, r"\b(?:size|GPUs?|ranks?)\b.{0,40} (?:larger|more|greater) than .{0,60}\b(?:GPU|device)s"),
     (Kind.GPU_COUNT, r"no CUDA-capable device|CUDA_ERROR_NO_DEVICE|\bnot enough (?:GPU|device)s"),
@@ -120,13 +123,14 @@ _TABLE = (
     (Kind.BUILD, r"ninja: build stopped|Ninja build failed|Error building extension|compilation failed with \d"),
     (Kind.BUILD, r"Failed to find C compiler|Could not find (?:nvcc|CUDA installation)|\bnvcc fatal"),
     (Kind.FILES, r"^(?!.*inotify).*(?:too many open files|\bEMFILE\b)"),
+    (Kind.DRIVER, r"CUDA unknown error|CUDA_ERROR_UNKNOWN|cudaErrorUnknown|\bCUDA\b.{0,40}\berror:? \(?999\b"),
     (Kind.KERNEL, r"(?P<what>illegal memory access|unspecified launch failure|misaligned address)"),
     (Kind.KERNEL, r"(?P<what>device-side assert|illegal instruction was encountered)"),
     (Kind.INSTRUCTION, r"\billegal instruction\b|\bSIGILL\b"),
 )
 _ROWS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _TABLE)
 _MESSAGE_MAX = 1500
-"""Characters that are read of a line; the longest that engines print of a refusal, with its address, have some 700."""
+"""Characters that are read of a line: the longest refusals, with what was asked for and of whom, have some 700."""
 
 _FOLLOWS = re.compile(
     r"Engine core init\w+ failed|EngineCore failed|WorkerProc (init\w+ )?failed|Engine process failed|EngineDeadError"
