@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.vocabulary import Motion, Phase, Role
 from firstlight.gpus.watching import GpuSample
+from firstlight.supervise.liveness.floors import KIB
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness, LogActivity, Thresholds
 from firstlight.supervise.liveness.sampling import MainThread, Measurement
-from firstlight.supervise.liveness.signals import KIB
 from firstlight.supervise.liveness.suspicion import Sleep
 
 THRESHOLDS = Thresholds()

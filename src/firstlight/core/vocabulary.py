@@ -37,7 +37,7 @@ class Motion(StrEnum):
 
 
 class Signal(StrEnum):
-    """A measured change that means work; `supervise/liveness/signals.py` says from how much on."""
+    """A measured change that means work; `supervise/liveness/floors.py` says from how much on."""
 
     CPU = "cpu"
     READ = "bytes read"

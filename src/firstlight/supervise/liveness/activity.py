@@ -7,9 +7,12 @@ from firstlight.core.gap import Gap
 from firstlight.core.process import Process, ProcessId, ProcessSample
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import Phase, Role, Signal
+from firstlight.supervise.liveness.amounts import Point
+from firstlight.supervise.liveness.floors import Floors
+from firstlight.supervise.liveness.gpu_signals import GpuTrack
 from firstlight.supervise.liveness.novelty import Novelty
 from firstlight.supervise.liveness.sampling import Measurement
-from firstlight.supervise.liveness.signals import Floors, GpuTrack, Point, Track
+from firstlight.supervise.liveness.signals import Track
 
 HTTP_TRAFFIC = frozenset({Signal.READ, Signal.WRITE, Signal.SOCKET})
 """Of the process that answers HTTP this is no progress while serving: health checks and scrapes go on in a hang."""

@@ -18,123 +18,21 @@ from typing import NamedTuple
 
 from firstlight.core.gap import Gap
 from firstlight.core.process import ProcessSample
-from firstlight.core.record import Record
 from firstlight.core.vocabulary import Signal
-from firstlight.gpus.watching import GpuSample
-from firstlight.supervise.liveness.sampling import MainThread
-
-KIB = 1024
-
-
-class Floors(Record):
-    """Where work begins. Shares are of one core or in percent, the rest in bytes or counts.
-
-    cpu: threads that poll ten times a second use 0.1 % to 3 % of a core, an idle vLLM engine 1 %; a loader that waits
-    for a slow disk 20 % and more. `rest_cores_max` bounds what is forgiven as the process's own idle heartbeat.
-    children: CPU of children that came and went. `until curl ...; do sleep 1; done` uses 1 to 2 %, a build far more.
-    runnable: the main thread was found running or ready this often; true for one that computes on a crowded machine
-    or under a CPU quota, and gets less than the floor. `nap_s` is the CPU from one wait to the next of a thread that
-    only polls, and is always ready there too: loops that sleep for 50 µs come to as much again.
-    stretch: CPU that the main thread used in one go, whatever it comes to over a window. Who only looks whether it is
-    time goes back to wait after a few milliseconds.
-    bytes: the slowest load worth waiting for brings 50 kB/s; reading /proc/meminfo and /proc/stat once a second, as
-    monitoring threads do, 2 to 6 kB/s. disk: nobody reads storage to stay alive.
-    socket: ZeroMQ heartbeats, TCPStore polls and keep-alives stay below 1 kB/s.
-    growth: over a window (40 KiB/s) and beyond the peak of the minute before, so that a heap that breathes is no
-    progress, and neither is a small leak, nor a hung server that is asked again and again (26 kB/s). Before Linux
-    6.16 the kernel counts in steps of 256 KiB, each of which is then taken for growth. `thread_bytes` is taken off
-    for every new thread: one that holds a buffer of 64 KiB costs 80 to 95 kB.
-    faults: pages fetched from storage for a memory-mapped file.
-    gpu: utilisation only says that a kernel is resident. A kernel that spins for its peer shows 100 % with no memory
-    activity at a fifth of the power limit or less (70 W of 400, 22 W of 140).
-    """
-
-    window_s: float = 5.0
-    cpu_cores: float = 0.10
-    weak_cores: float = 0.01
-    rest_cores_max: float = 0.05
-    children_cores: float = 0.03
-    runnable_share: float = 0.6
-    nap_s: float = 0.001
-    stretch_s: float = 0.05
-    bytes_s: float = 8 * KIB
-    disk_bytes_s: float = 1 * KIB
-    socket_bytes_s: float = 2 * KIB
-    growth_bytes: int = 200 * KIB
-    thread_bytes: int = 128 * KIB
-    growth_memory_s: float = 60.0
-    faults_s: float = 2.0
-    gpu_utilisation: float = 5.0
-    gpu_memory_activity: float = 3.0
-    gpu_power_share: float = 0.30
-    gpu_growth_bytes: int = 8 * KIB * KIB
-
-
-class Point(NamedTuple):
-    """One sample with what else was known at its time: bytes on its sockets, bytes that all logs grew so far, and
-    what its main thread did, None where that may not be seen."""
-
-    at: float
-    sample: ProcessSample
-    socket_bytes: int | Gap
-    log_bytes: int
-    main_thread: MainThread | None = None
-
-
-Amount = Callable[[Point, Point], float]
-"""What grew from one point to the next."""
-
-
-def grown(before: int | Gap, now: int | Gap) -> float:
-    """How much a counter grew; nothing where it was not seen."""
-    return 0.0 if isinstance(before, Gap) or isinstance(now, Gap) else max(0.0, float(now - before))
-
-
-def cpu(before: Point, now: Point) -> float:
-    """Seconds of CPU."""
-    return max(0.0, now.sample.cpu_s - before.sample.cpu_s)
-
-
-def children_cpu(before: Point, now: Point) -> float:
-    """Seconds of CPU of children that have ended; of one that had lived long no more than these seconds can hold."""
-    return min(now.at - before.at, max(0.0, now.sample.children_cpu_s - before.sample.children_cpu_s))
-
-
-def read(before: Point, now: Point) -> float:
-    """Bytes read, less what the logs grew: a `tee` in the pipeline only passes them on."""
-    return max(0.0, grown(before.sample.read_bytes, now.sample.read_bytes) - _logged(before, now))
-
-
-def written(before: Point, now: Point) -> float:
-    """Bytes written, less the log."""
-    return max(0.0, grown(before.sample.write_bytes, now.sample.write_bytes) - _logged(before, now))
-
-
-def fetched(before: Point, now: Point) -> float:
-    """Bytes fetched from storage."""
-    return grown(before.sample.disk_read_bytes, now.sample.disk_read_bytes)
-
-
-def carried(before: Point, now: Point) -> float:
-    """Bytes over TCP."""
-    return grown(before.socket_bytes, now.socket_bytes)
-
-
-def faulted(before: Point, now: Point) -> float:
-    """Major page faults."""
-    return max(0.0, float(now.sample.major_faults - before.sample.major_faults))
-
-
-def between_waits(before: Point, now: Point) -> float:
-    """Seconds of CPU that the main thread used from one wait to the next, on average; 0 where it was not seen."""
-    if before.main_thread is None or now.main_thread is None:
-        return 0.0
-    waits = now.main_thread.waits - before.main_thread.waits
-    return max(0.0, now.main_thread.cpu_s - before.main_thread.cpu_s) / max(1, waits)
-
-
-def _logged(before: Point, now: Point) -> float:
-    return float(now.log_bytes - before.log_bytes)
+from firstlight.supervise.liveness.amounts import (
+    Amount,
+    Point,
+    between_waits,
+    carried,
+    children_cpu,
+    cpu,
+    faulted,
+    fetched,
+    grown,
+    read,
+    written,
+)
+from firstlight.supervise.liveness.floors import Floors
 
 
 def _counters(floors: Floors) -> tuple[tuple[Signal, Amount, float], ...]:
@@ -296,48 +194,3 @@ class Track:
             if lately > 0 and max(lately, between_waits(before, now)) >= self._floors.stretch_s:
                 found = now.at
         return found
-
-
-class GpuTrack:
-    """The last window of the GPUs that the server uses."""
-
-    def __init__(self, floors: Floors) -> None:
-        self._floors = floors
-        self._points: deque[tuple[float, dict[int, GpuSample]]] = deque()
-        self._answer: Sequence[GpuSample] = ()
-        self._found: dict[Signal, float] = {}
-
-    def see(self, at: float, gpus: Sequence[GpuSample], pids: frozenset[int]) -> dict[Signal, float]:
-        """Take in what the driver said last; the strong signals in it, dated by when it was new."""
-        if gpus is not self._answer:
-            self._answer = gpus
-            self._found = self._signals(at, gpus, pids)
-        return self._found
-
-    def _signals(self, at: float, gpus: Sequence[GpuSample], pids: frozenset[int]) -> dict[Signal, float]:
-        # Where the driver numbers processes as another container does, every GPU may be the server's.
-        used = [gpu for gpu in gpus if pids.intersection(gpu.pids)] or list(gpus)
-        while self._points and self._points[0][0] < at - self._floors.window_s:
-            self._points.popleft()
-        self._points.append((at, {gpu.index: gpu for gpu in used}))
-        found = {}
-        if any(works(gpu, self._floors) for gpu in used):
-            found[Signal.GPU] = at
-        if any(self._grew(gpu) for gpu in used):
-            found[Signal.GPU_MEMORY] = at
-        return found
-
-    def _grew(self, gpu: GpuSample) -> bool:
-        earliest = next(gpus[gpu.index] for _, gpus in self._points if gpu.index in gpus)
-        return grown(earliest.memory_bytes, gpu.memory_bytes) >= self._floors.gpu_growth_bytes
-
-
-def works(gpu: GpuSample, floors: Floors) -> bool:
-    """Whether a GPU works: a kernel is resident and it moves memory or burns power."""
-    if isinstance(gpu.utilisation, Gap) or gpu.utilisation < floors.gpu_utilisation:
-        return False
-    if not isinstance(gpu.memory_activity, Gap) and gpu.memory_activity >= floors.gpu_memory_activity:
-        return True
-    if isinstance(gpu.power_w, Gap) or isinstance(gpu.power_limit_w, Gap):
-        return False
-    return gpu.power_w >= floors.gpu_power_share * gpu.power_limit_w

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from firstlight.core.record import Record
 from firstlight.core.vocabulary import Role
 from firstlight.supervise.liveness.activity import ProcessMotion
-from firstlight.supervise.liveness.signals import Floors
+from firstlight.supervise.liveness.floors import Floors
 
 WEAK_PROOFS = 2
 CROWD_MIN = 2
