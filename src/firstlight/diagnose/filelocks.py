@@ -16,6 +16,9 @@ DOWNLOAD = re.compile(r"/\.locks?/.*\.lock$|/[0-9a-f]{40,64}[\w.-]*\.lock$")
 _LOCK_FILE = re.compile(r"(^|/|\.)lock$|/locks/")
 _HUB = re.compile(r"/huggingface_hub/|/modelscope/|/transformers/|/model_loader/weight_utils\.py$")
 _LOCKS = re.compile(r"/(filelock|portalocker|fasteners|lockfile|oslo_concurrency)/|/_?file_?lock\.py$|/lockfile\.py$")
+_INDUCTOR = re.compile(r"/torch/_inductor/")
+_COMPILED = re.compile(r"/locks/c[a-z2-7]{51}\.lock$")
+"""How torch's inductor calls the locks of what it compiles: by the sha256 of the source, in base 32 (torch 2.13)."""
 _TAKES = re.compile(r"acquire|_poll|__enter__|\block$")
 _INNER = 6
 """Frames in which filelock is looked for: its own, and those of whoever wraps it."""
@@ -65,6 +68,8 @@ def _of_others(one: Standing, known: dict[str, Lock]) -> Iterator[Polled]:
     others = [lock for lock in known.values() if lock.holder not in {0, one.pid}]
     if for_the_hub(one):
         others = [lock for lock in others if DOWNLOAD.search(lock.path)]
+    elif any(_INDUCTOR.search(frame.file) for frame in one.stack):
+        others = [lock for lock in others if _COMPILED.search(lock.path)]
     yield from (Polled(one, lock.path, lock.filesystem, lock.holder, sure=len(others) == 1) for lock in others)
 
 

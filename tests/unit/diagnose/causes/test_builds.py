@@ -132,6 +132,23 @@ def test_a_lock_that_an_idle_process_holds_is_told_with_its_holder(judge):
     assert judge(bundle(front(), waits, works, locks=[held]), "stale_jit_lock").finding is None
 
 
+def test_inductors_lock_is_told_from_others_by_its_name(judge):
+    """filelock has no file open between two tries: whose frames ask for it tells what it may be called."""
+    path = "/c/inductor_cache/locks/c73ehsvuqgg4ajaapbuvlpudb53lhe3dlyle6lngn4oa7lkwtgjf.lock"
+    ours = Lock(kind="flock", path=path, holder=4242, holder_name="VLLM::Worker")
+    foreign = Lock(kind="flock", path="/tmp/other/engine.lock", holder=4243, holder_name="other")
+    stack = [
+        "_poll_until_acquired (filelock/_core/_acquire.py:177)",
+        "check_build (torch/_inductor/cpu_vec_isa.py:189)",
+    ]
+    said = judge(bundle(front(), rank(0, stack=stack, syscall=SLEEPS), locks=[foreign, ours]), "stale_jit_lock")
+    assert said.word == "established"
+    assert path in said.title
+    assert said.finding.pids[0] == 4242
+    unknown = rank(0, stack=FILELOCK, syscall=SLEEPS)
+    assert judge(bundle(front(), unknown, locks=[foreign, ours]), "stale_jit_lock").word == "supported"
+
+
 def test_a_lock_on_nfs_that_nobody_here_holds_is_supported(judge):
     path = "/home/e/.cache/flashinfer/gemm.lock"
     waits = rank(0, stack=FILELOCK, syscall=SLEEPS, files=[file(path, filesystem="nfs4")])
