@@ -121,9 +121,10 @@ def headline_of(
     if found.end is End.OTHER_FAILURE:
         return _other_failure(trials)
     if found.end is End.NOT_AN_OPTION:
+        if trials and trials[0].outcome is Outcome.OTHER:
+            return f"it is not an option: with everything switched off it fails the same: {trials[0].what}"
         fact = f": {facts[0].title}" if facts else ""
-        does = "fails" if trials and trials[0].outcome is Outcome.OTHER else "stalls"
-        return f"it is not an option: with everything switched off it {does} the same{fact}"
+        return f"it is not an option: with everything switched off it stalls the same{fact}"
     blamed = _listed([space.switch(name).given.label for name in found.culprits])
     together = " together stall it" if len(found.culprits) > 1 else " stalls it"
     helps = f"; it comes up {_listed([_words(one) for one in cure])}" if cure else ""

@@ -26,6 +26,8 @@ EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG})
 REFUSED_WITHIN_S = 60.0
 """Engines import for half a minute before they look at their options."""
 USAGE_CODE = 2
+DEATHS = frozenset({"process_died", "rank_died", "program_failed"})
+"""Findings that any two failures share."""
 _NUMBER = re.compile(r"\d+")
 _USAGE = re.compile(
     r"\berror: (?:unrecognized arguments|argument |the following arguments are required|invalid choice)"
@@ -121,7 +123,7 @@ def fails_like(one: Trial, other: Trial) -> bool:
     if (one.outcome, other.outcome) != (Outcome.OTHER, Outcome.OTHER):
         return False
     causes = {finding.id for finding in one.findings} & {finding.id for finding in other.findings}
-    return bool(causes) or _NUMBER.sub("", one.what) == _NUMBER.sub("", other.what)
+    return bool(causes - DEATHS) or _NUMBER.sub("", one.what) == _NUMBER.sub("", other.what)
 
 
 def established(report: Report) -> tuple[Finding, ...]:

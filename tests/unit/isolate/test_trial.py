@@ -11,7 +11,7 @@ from firstlight.core.report import Finding, Report
 from firstlight.core.vocabulary import Outcome as End
 from firstlight.core.vocabulary import Phase
 from firstlight.isolate.problem import Outcome
-from firstlight.isolate.trial import outcome_of
+from firstlight.isolate.trial import Trial, fails_like, outcome_of
 
 ONE = Signature(digest="aaaa", phase="weights", waits=())
 OTHER = Signature(digest="bbbb", phase="weights", waits=())
@@ -104,3 +104,23 @@ def test_a_usage_error_after_the_weights_is_none() -> None:
 def test_a_usage_error_after_a_long_time_is_none() -> None:
     late = report(End.EXITED, exits=(exited(2),), ended=900.0)
     assert outcome_of(late, STALL) is Outcome.OTHER
+
+
+def failure(what: str, *causes: str, outcome: Outcome = Outcome.OTHER) -> Trial:
+    findings = tuple(Finding(id=cause, title=cause, verdict="established") for cause in causes)
+    return Trial(
+        number=1, setting=(), why="", outcome=outcome, what=what, seconds=1.0, run="r", report="", findings=findings
+    )
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (failure("pid 7 ended", "shm_too_small"), failure("worker ended", "shm_too_small"), True),
+        (failure("pid 7 ended: no key"), failure("pid 81 ended: no key"), True),
+        (failure("it ended: no key", "process_died"), failure("it ended: no room", "process_died"), False),
+        (failure("it ended"), failure("it ended", outcome=Outcome.UP), False),
+    ],
+)
+def test_two_failures_are_the_same_by_their_cause_or_their_words(one: Trial, other: Trial, same: bool) -> None:
+    assert fails_like(one, other) is same
