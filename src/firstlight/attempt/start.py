@@ -17,7 +17,8 @@ from firstlight.engines import profile_for
 from firstlight.errors import CommandNotFound, LaunchFailed
 from firstlight.gpus.watching import GpuReader
 from firstlight.supervise.attached import Attached
-from firstlight.supervise.launch.server import Server, StopResult, launch
+from firstlight.supervise.launch.server import Server, StopResult
+from firstlight.supervise.launch.start import launch
 from firstlight.supervise.liveness.history import History, machine_id
 from firstlight.supervise.liveness.judge import Liveness
 from firstlight.supervise.liveness.sampling import Sampler

@@ -12,7 +12,8 @@ from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.vocabulary import GapReason, Role
 from firstlight.engines import profile, recognise
 from firstlight.errors import CannotLook, RunNotFound
-from firstlight.supervise.launch.server import RUN_VARIABLE, StopResult
+from firstlight.supervise.launch.family import RUN_VARIABLE
+from firstlight.supervise.launch.server import StopResult
 from firstlight.supervise.log.capture import LogFollower
 from firstlight.supervise.runs.folders import find_run
 

@@ -11,7 +11,9 @@ import pytest
 from firstlight import procfs
 from firstlight.clock import Clock, SystemClock
 from firstlight.core.server import ServerCommand
-from firstlight.supervise.launch.server import RUN_VARIABLE, Server, launch
+from firstlight.supervise.launch.family import RUN_VARIABLE
+from firstlight.supervise.launch.server import Server
+from firstlight.supervise.launch.start import launch
 
 DEADLINE_S = 20.0
 

@@ -31,7 +31,7 @@ import sys, time
 from pathlib import Path
 from firstlight.clock import SystemClock
 from firstlight.core.server import ServerCommand
-from firstlight.supervise.launch.server import launch
+from firstlight.supervise.launch.start import launch
 folder, run, what, source = sys.argv[1:]
 print("go", flush=True)
 server = launch(

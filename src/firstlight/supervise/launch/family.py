@@ -10,9 +10,16 @@ from firstlight.supervise.launch.ending import Member, descendants, everybody, l
 
 ENVIRONMENT_BYTES = 4 << 20
 STRANGERS_MAX = 10_000
+RUN_VARIABLE = "FIRSTLIGHT_RUN"
+"""Set in the server's environment, and inherited by all of its processes: by it they are known again as ours."""
 
 Identity = tuple[int, int]
 """A pid and its start time in clock ticks after boot."""
+
+
+def mark_of(run: str) -> str:
+    """What stands in the environment of whoever belongs to this run."""
+    return f"{RUN_VARIABLE}={run}"
 
 
 class Family:

@@ -1,25 +1,21 @@
-"""Starts a server under a guard, and owns it from then on: its reports, its log, its end."""
+"""A server that firstlight started, owned from then on: its reports, its log, its end."""
 
 import os
 import subprocess
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from firstlight import procfs
 from firstlight.clock import Clock, Deadline
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, ProcessId
-from firstlight.core.server import ServerCommand
 from firstlight.supervise.launch.control import START_S
 from firstlight.supervise.launch.ending import INSIST_S, Ended, Ending
-from firstlight.supervise.launch.family import Family
+from firstlight.supervise.launch.family import Family, mark_of
 from firstlight.supervise.launch.guard import DRAIN_S
 from firstlight.supervise.launch.guardlink import GuardLink, GuardProcess, guard_gap, start_guard
-from firstlight.supervise.launch.guardprocess import become_subreaper
 from firstlight.supervise.launch.orphans import Orphans
-from firstlight.supervise.launch.refusals import no_guard, no_process, refusal
+from firstlight.supervise.launch.refusals import no_guard, refusal
 from firstlight.supervise.launch.spawn import EXEC_S
 from firstlight.supervise.launch.streams import Output, log_gap
 from firstlight.supervise.log.capture import LogFollower
@@ -29,8 +25,6 @@ GRACE_S = 10.0
 """How long a server is given to end by itself once it was asked to."""
 STARTED_S = START_S + EXEC_S
 TICK_S = 0.05
-RUN_VARIABLE = "FIRSTLIGHT_RUN"
-"""Set in the server's environment, and inherited by all of its processes: by it they are known again as ours."""
 ANSWER_S = 5.0
 """How long a guard may take to say that it has heard; one that has not is replaced."""
 
@@ -41,65 +35,6 @@ class StopResult(NamedTuple):
     asked: int
     killed: int
     left: tuple[str, ...]
-
-
-def launch(
-    command: ServerCommand,
-    folder: Path,
-    clock: Clock,
-    *,
-    run: str = "",
-    environ: Mapping[str, str] | None = None,
-    cwd: Path | None = None,
-    grace_s: float = GRACE_S,
-) -> "Server":
-    """Start the command in a session of its own, with its log in `folder` (stdout.log, stderr.log, exits.jsonl).
-
-    `environ` is the base environment, that of this process by default; the command's own variables go on top.
-    `grace_s` is what the guard allows the server when firstlight vanishes. Without `cwd` the server starts where
-    firstlight is, even if that folder has been removed.
-
-    Raises:
-        CommandNotFound: the program is not there, or may not be run.
-        LaunchFailed: the system refused a process, or the guard could not be started.
-    """
-    run = run or folder.name
-    become_subreaper()
-    output = Output(folder)
-    env = {**(os.environ if environ is None else environ), **dict(command.env), RUN_VARIABLE: run}
-    try:
-        guard, message = _first_guard(command, run, env, cwd, output)
-    except OSError as error:
-        output.close()
-        raise no_process(error.errno or 0) from error
-    finally:
-        output.leave_writing_to_others()
-    server = Server(run, guard, output, environ=env, clock=clock, grace_s=grace_s)
-    try:
-        server._start({**message, "grace_s": grace_s})
-    except BaseException:
-        server.close()
-        raise
-    return server
-
-
-def _first_guard(
-    command: ServerCommand, run: str, env: dict[str, str], cwd: Path | None, output: Output
-) -> tuple[GuardProcess, dict[str, object]]:
-    """The guard, and what it is to start. A folder that was removed still has a descriptor, though no path."""
-    with ExitStack() as stack:
-        here = -1
-        if cwd is None:
-            here = os.open(".", os.O_PATH | os.O_DIRECTORY)
-            stack.callback(os.close, here)
-        guard = start_guard(run, [fd for fd in (here, *output.fds) if fd >= 0])
-    return guard, {
-        "argv": list(command.argv),
-        "env": env,
-        "mark": _mark(run),
-        "cwd": here if cwd is None else str(cwd),
-        **output.message,
-    }
 
 
 class Server:
@@ -130,7 +65,7 @@ class Server:
         self._closed = False
         self._result: StopResult | None = None
         self._reaped: list[Exit] = []
-        self._family = Family((0, 0), _mark(run))
+        self._family = Family((0, 0), mark_of(run))
         self._orphans = Orphans(self._family, self.root, output.exits, clock)
         self._followers = output.followers(clock)
         self._link = GuardLink(guard, self._next_guard, output.pumps)
@@ -154,6 +89,29 @@ class Server:
     def guard_lost(self) -> bool:
         """True once the guard has died and none can follow; this process keeps the log then."""
         return self._link.lost.is_set() and not self._link.released.is_set()
+
+    def begin(self, message: dict[str, object]) -> None:
+        """Have the guard start the server; returns once it runs.
+
+        Raises:
+            CommandNotFound: the program is not there, or may not be run.
+            LaunchFailed: the system refused a process, or the guard ended or kept silent.
+        """
+        deadline = Deadline(self._clock, STARTED_S, "the guard's word that the server has started")
+        self._link.start(message, deadline_s=START_S)
+        while not deadline.passed:
+            if self._link.facts.empty():
+                if self._link.lost.is_set():
+                    raise no_guard("the guard of the server ended at once")
+                self._clock.sleep(0.002)
+                continue
+            fact = self._link.facts.get_nowait()
+            if fact["event"] == "started":
+                self._born(_id(fact))
+                return
+            if fact["event"] != "stopped":
+                raise refusal(fact, message)
+        raise no_guard(f"waited {STARTED_S:.0f} s for {deadline.name}, in vain")
 
     def followers(self) -> list[LogFollower]:
         """The logs, and behind them what could only be kept in memory."""
@@ -218,26 +176,9 @@ class Server:
             pump.move()
         self._output.close()
 
-    def _start(self, message: dict[str, object]) -> None:
-        deadline = Deadline(self._clock, STARTED_S, "the guard's word that the server has started")
-        self._link.start(message, deadline_s=START_S)
-        while not deadline.passed:
-            if self._link.facts.empty():
-                if self._link.lost.is_set():
-                    raise no_guard("the guard of the server ended at once")
-                self._clock.sleep(0.002)
-                continue
-            fact = self._link.facts.get_nowait()
-            if fact["event"] == "started":
-                self._born(_id(fact))
-                return
-            if fact["event"] != "stopped":
-                raise refusal(fact, message)
-        raise no_guard(f"waited {STARTED_S:.0f} s for {deadline.name}, in vain")
-
     def _born(self, root: ProcessId) -> None:
         self.root = root
-        self._family = Family((root.pid, root.started), _mark(self._run))
+        self._family = Family((root.pid, root.started), mark_of(self._run))
         self._orphans = Orphans(self._family, root, self._output.exits, self._clock)
 
     def _next_guard(self) -> tuple[GuardProcess, dict[str, Any]]:
@@ -245,7 +186,7 @@ class Server:
         guard = start_guard(self._run, self._output.fds)
         return guard, {
             "root": [self.root.pid, self.root.started],
-            "mark": _mark(self._run),
+            "mark": mark_of(self._run),
             "known": self._family.known,
             "grace_s": self._grace_s,
             **self._output.message,
@@ -301,10 +242,6 @@ class Server:
     def _note(self, gap: Gap) -> None:
         if gap not in self.gaps:
             self.gaps.append(gap)
-
-
-def _mark(run: str) -> str:
-    return f"{RUN_VARIABLE}={run}"
 
 
 def _id(fact: dict[str, Any]) -> ProcessId:
