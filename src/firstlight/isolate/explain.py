@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from firstlight.core.record import Record
 from firstlight.core.report import Finding
 from firstlight.core.words import counted, printable, seconds
+from firstlight.isolate.found import End, Found
 from firstlight.isolate.notebook import Begun
 from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Outcome, Setting, Space, Switch
-from firstlight.isolate.search import End, Found
 from firstlight.isolate.shell import typed_line
 from firstlight.isolate.trial import Trial
 

@@ -4,9 +4,10 @@ import msgspec
 
 from firstlight.errors import UsageError
 from firstlight.isolate.explain import Answer, explained
+from firstlight.isolate.found import End, Found
 from firstlight.isolate.order import order_of
 from firstlight.isolate.problem import Outcome, Setting
-from firstlight.isolate.search import TRIES_OF_THE_STALL, End, Found, Search, search
+from firstlight.isolate.search import TRIES_OF_THE_STALL, Search, search
 from firstlight.isolate.shrink import SLOW_S, smaller
 from firstlight.isolate.sitting import Commands, DeadlineTooShort, Sitting
 from firstlight.isolate.trial import Trial, fails_like

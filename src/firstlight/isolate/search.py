@@ -16,14 +16,13 @@ often as it takes.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from enum import StrEnum
 from itertools import combinations
 from typing import TypeAlias
 
-from firstlight.core.record import Record
-from firstlight.isolate.beliefs import Belief, Beliefs
+from firstlight.isolate.asking import Ask, Asking, NowAndThen, named
+from firstlight.isolate.beliefs import Belief
 from firstlight.isolate.blame import Guesses
-from firstlight.isolate.odds import Rate
+from firstlight.isolate.found import End, Found
 from firstlight.isolate.problem import Outcome, Setting, Space
 
 TRIES_OF_THE_STALL = 8
@@ -43,57 +42,13 @@ CURES_MAX = 6
 GROUPS_MAX = 6
 
 
-class Ask(Record):
-    """A setting to be tried, and why."""
-
-    setting: Setting
-    why: str
-
-
-class End(StrEnum):
-    """How the search ended."""
-
-    FOUND = "found"
-    NO_STALL = "no stall"
-    """The command as given came up."""
-    NOT_AN_OPTION = "not an option"
-    """It stalls the same with everything switched off."""
-    OTHER_FAILURE = "other failure"
-    """The command as given fails, but in another way than by the stall in question."""
-    NO_BASELINE = "no baseline"
-    """With everything switched off it fails in another way; what was found rests on the stalls alone."""
-
-
-class Found(Record):
-    """The answer. `minimal` if taking out any one culprit was shown to cure the rest; `doubts` say why not, or what
-    else speaks against it. `cure` is what to switch off in the command as given, none if nothing was shown to do.
-    `harmless` were all off while it still stalled. `untried` never were. `odds` is how likely it is that these are
-    the culprits, seeing that a stall may show only now and then.
-    """
-
-    end: End
-    culprits: tuple[str, ...] = ()
-    minimal: bool = False
-    cure: tuple[str, ...] = ()
-    harmless: tuple[str, ...] = ()
-    untried: tuple[str, ...] = ()
-    doubts: tuple[str, ...] = ()
-    rate: Rate = Rate()
-    odds: float = 1.0
-
-
 Search: TypeAlias = Generator[Ask, Outcome, Found]
-_Asking: TypeAlias = Generator[Ask, Outcome, Belief]
 
 
 def search(space: Space, order: Sequence[str], suspects: int = 0) -> Search:
     """Find the culprits. `order` has all switches that may be flipped, most suspicious first; the first `suspects` of
     them are named by evidence, the rest only by guess."""
     return _Searcher(space, tuple(order), suspects).run()
-
-
-class _NowAndThen(Exception):
-    """The same setting stalled in one launch and came up in another."""
 
 
 class _Searcher:
@@ -104,20 +59,21 @@ class _Searcher:
         self._order = order
         self._guesses = Guesses(space, order, suspects)
         self._suspects = suspects
-        self._beliefs = Beliefs()
-        self._halving = True
+        self._asking = Asking(space)
         self._doubts: dict[str, None] = {}
 
     def run(self) -> Search:
         full = self._space.sensible(self._order)
-        first = yield from self._prove_the_stall(full)
+        first = yield from self._asking.prove_the_stall(full, TRIES_OF_THE_STALL)
         if first is not Belief.STALLS:
-            return Found(end=End.NO_STALL if first is Belief.COMES_UP else End.OTHER_FAILURE, rate=self._beliefs.rate)
+            return Found(
+                end=End.NO_STALL if first is Belief.COMES_UP else End.OTHER_FAILURE, rate=self._asking.beliefs.rate
+            )
         try:
-            bottom = yield from self._decide((), "everything switched off: it must come up", ON_THE_WAY)
+            bottom = yield from self._asking.decide((), "everything switched off: it must come up", ON_THE_WAY)
             return (yield from self._halved(full, bottom))
-        except _NowAndThen:
-            self._halving = False
+        except NowAndThen:
+            self._asking.halving = False
             return (yield from self._guessed(full))
 
     def _halved(self, full: Setting, bottom: Belief) -> Search:
@@ -134,7 +90,7 @@ class _Searcher:
         """The cure comes first: with a culprit off, its launches speak for the rest, too."""
         while True:
             self._doubts.clear()
-            yield from self._decide((), "everything switched off: it must come up", ON_THE_WAY)
+            yield from self._asking.decide((), "everything switched off: it must come up", ON_THE_WAY)
             likeliest = yield from self._likeliest()
             if likeliest is None:
                 culprits = yield from self._smallest(self._order)
@@ -144,18 +100,18 @@ class _Searcher:
                 return self._not_an_option()
             cure = yield from self._cure(full, culprits)
             culprits, minimal = yield from self._proved_minimal(culprits)
-            guesses = self._guesses.after(self._beliefs.told)
+            guesses = self._guesses.after(self._asking.beliefs.told)
             if not guesses or guesses[0].setting == frozenset(culprits) or likeliest is None:
                 return self._found(full, culprits, minimal, cure)
 
     def _not_an_option(self) -> Found:
         cleared: Setting = frozenset()
         return Found(
-            end=End.NOT_AN_OPTION, rate=self._beliefs.rate, harmless=self._order, odds=self._odds_of(cleared)
+            end=End.NOT_AN_OPTION, rate=self._asking.beliefs.rate, harmless=self._order, odds=self._odds_of(cleared)
         )
 
     def _found(self, full: Setting, culprits: tuple[str, ...], minimal: bool, cure: tuple[str, ...]) -> Found:
-        baseline = self._beliefs.of(frozenset(), ON_THE_WAY) is Belief.COMES_UP
+        baseline = self._asking.beliefs.of(frozenset(), ON_THE_WAY) is Belief.COMES_UP
         return Found(
             end=End.FOUND if baseline else End.NO_BASELINE,
             culprits=culprits,
@@ -164,44 +120,16 @@ class _Searcher:
             harmless=tuple(name for name in self._order if name not in culprits),
             untried=tuple(one.name for one in self._space.switches if one.name not in self._order),
             doubts=(*self._doubts, *self._contradictions()),
-            rate=self._beliefs.rate,
+            rate=self._asking.beliefs.rate,
             odds=self._odds_of(frozenset(culprits)),
         )
 
     def _odds_of(self, culprits: Setting) -> float:
         """How likely it is that these are to blame, and no others."""
-        told = self._beliefs.told
-        if self._halving:
+        told = self._asking.beliefs.told
+        if self._asking.halving:
             return self._guesses.sure_of(culprits, told)
         return next((guess.odds for guess in self._guesses.after(told) if guess.setting == culprits), 0.0)
-
-    # Asking
-
-    def _decide(self, setting: Iterable[str], why: str, sure: float = 1) -> _Asking:
-        """Ask until it is known what to believe. Puzzles are cleared up at once: all that follows depends on them."""
-        wanted = self._space.sensible(setting)
-        while (belief := self._beliefs.of(wanted, sure)) is None:
-            yield from self._ask(wanted, why)
-            while self._beliefs.puzzles:
-                yield from self._ask(self._beliefs.puzzles[0], "a part of it stalls: does it come up by chance?")
-        return belief
-
-    def _ask(self, setting: Setting, why: str) -> Generator[Ask, Outcome, Outcome]:
-        outcome = yield Ask(setting=setting, why=why)
-        self._beliefs.note(setting, outcome)
-        if self._halving and self._beliefs.wavers:
-            raise _NowAndThen
-        return outcome
-
-    def _prove_the_stall(self, full: Setting) -> _Asking:
-        """A stall that shows only now and then may need several tries."""
-        outcome = Outcome.UP
-        for _ in range(TRIES_OF_THE_STALL):
-            outcome = yield Ask(setting=full, why="as given: it must stall")
-            self._beliefs.note(full, outcome)
-            if outcome is not Outcome.UP:
-                break
-        return self._beliefs.of(full) or Belief.COMES_UP
 
     # The smallest set that stalls
 
@@ -211,7 +139,7 @@ class _Searcher:
         rest = tuple(order)
         while rest:
             if kept:
-                alone = yield from self._decide(kept, f"{_named(kept)} alone", ON_THE_WAY)
+                alone = yield from self._asking.decide(kept, f"{named(kept)} alone", ON_THE_WAY)
                 if alone is Belief.STALLS:
                     break
             length = yield from self._shortest_beginning(rest, kept)
@@ -226,7 +154,7 @@ class _Searcher:
         step = 1
         while step <= self._suspects and low + step < high and not kept:
             why = f"the first {low + step} suspected alone"
-            belief = yield from self._decide((*kept, *rest[: low + step]), why, ON_THE_WAY)
+            belief = yield from self._asking.decide((*kept, *rest[: low + step]), why, ON_THE_WAY)
             if belief is Belief.STALLS:
                 high = low + step
                 break
@@ -234,8 +162,8 @@ class _Searcher:
             step *= 2
         while high - low > 1:
             middle = (low + high) // 2
-            why = f"half of what is left ({high - low} switches)" + (f", with {_named(kept)}" if kept else "")
-            belief = yield from self._decide((*kept, *rest[:middle]), why, ON_THE_WAY)
+            why = f"half of what is left ({high - low} switches)" + (f", with {named(kept)}" if kept else "")
+            belief = yield from self._asking.decide((*kept, *rest[:middle]), why, ON_THE_WAY)
             if belief is Belief.STALLS:
                 high = middle
             else:
@@ -265,7 +193,7 @@ class _Searcher:
         self, names: Sequence[str], culprits: tuple[str, ...]
     ) -> Generator[Ask, Outcome, tuple[tuple[str, ...], Belief]]:
         left = self._space.sensible(one for one in culprits if one not in names)
-        belief = yield from self._decide(left, f"{_named(culprits)} without {_named(names)}")
+        belief = yield from self._asking.decide(left, f"{named(culprits)} without {named(names)}")
         return tuple(one for one in culprits if one in left), belief
 
     def _confirm(self, culprits: tuple[str, ...]) -> Generator[Ask, Outcome, None]:
@@ -274,29 +202,29 @@ class _Searcher:
         whole = frozenset(culprits)
         wanted = ALWAYS if len(culprits) > 1 else ALONE
         for _ in range(AGAIN_MAX):
-            if self._guesses.sure_of(whole, self._beliefs.told) >= wanted:
+            if self._guesses.sure_of(whole, self._asking.beliefs.told) >= wanted:
                 return
             parts = [self._space.sensible(whole - {name}) for name in culprits]
-            fair = [one for one in parts if self._beliefs.of(one) is Belief.COMES_UP]
-            again = self._guesses.betrayal(whole, fair, self._beliefs.told)
-            yield from self._ask(again, f"{_named(sorted(again))} again: is it always like this?")
+            fair = [one for one in parts if self._asking.beliefs.of(one) is Belief.COMES_UP]
+            again = self._guesses.betrayal(whole, fair, self._asking.beliefs.told)
+            yield from self._asking.ask(again, f"{named(sorted(again))} again: is it always like this?")
 
     def _likeliest(self) -> Generator[Ask, Outcome, Setting | None]:
         """The set that is most likely to blame, once that is likely enough and it was seen to stall by itself; None
         if no guess explains what was seen, or nothing more could be told."""
-        while guesses := self._guesses.after(self._beliefs.told):
+        while guesses := self._guesses.after(self._asking.beliefs.told):
             likeliest = guesses[0]
-            barred = [one for one in self._beliefs.told if self._beliefs.of(one) is Belief.UNRESOLVED]
+            barred = [one for one in self._asking.beliefs.told if self._asking.beliefs.of(one) is Belief.UNRESOLVED]
             wanted: Setting | None = likeliest.setting
-            why = f"{_named(sorted(likeliest.setting))} alone, the likeliest"
+            why = f"{named(sorted(likeliest.setting))} alone, the likeliest"
             if likeliest.odds < LIKELY:
                 wanted = self._guesses.question(guesses, barred)
-                why = f"it tells most; the likeliest is {_named(sorted(likeliest.setting))} ({likeliest.odds:.0%})"
-            elif Outcome.SAME in self._beliefs.told.get(likeliest.setting, ()):
+                why = f"it tells most; the likeliest is {named(sorted(likeliest.setting))} ({likeliest.odds:.0%})"
+            elif Outcome.SAME in self._asking.beliefs.told.get(likeliest.setting, ()):
                 return likeliest.setting
             if wanted is None or wanted in barred:
                 return None
-            yield from self._ask(wanted, why)
+            yield from self._asking.ask(wanted, why)
         return None
 
     # The smallest change that cures
@@ -307,7 +235,9 @@ class _Searcher:
         for _ in range(CURES_MAX):
             more = yield from self._one_that_helps(full - frozenset(off), culprits)
             off = (*off, more)
-            belief = yield from self._decide(full - frozenset(off), f"the command as given without {_named(off)}")
+            belief = yield from self._asking.decide(
+                full - frozenset(off), f"the command as given without {named(off)}"
+            )
             if belief is Belief.COMES_UP:
                 return (yield from self._no_more_than_needed(full, off))
             if belief is Belief.UNRESOLVED:
@@ -322,7 +252,7 @@ class _Searcher:
         """The culprit whose switching off costs least and brings it up; the cheapest one if none does by itself."""
         cheapest = sorted(culprits, key=lambda name: self._cost(given, name))
         for name in cheapest:
-            belief = yield from self._decide(given - {name}, f"the command as given without {name}")
+            belief = yield from self._asking.decide(given - {name}, f"the command as given without {name}")
             if belief is Belief.COMES_UP:
                 return name
             if belief is Belief.STALLS:
@@ -332,7 +262,7 @@ class _Searcher:
     def _no_more_than_needed(self, full: Setting, off: tuple[str, ...]) -> Generator[Ask, Outcome, tuple[str, ...]]:
         for name in off if len(off) > 1 else ():
             fewer = tuple(one for one in off if one != name)
-            belief = yield from self._decide(full - frozenset(fewer), f"with {name} as given again")
+            belief = yield from self._asking.decide(full - frozenset(fewer), f"with {name} as given again")
             if belief is Belief.COMES_UP:
                 return (yield from self._no_more_than_needed(full, fewer))
         return off
@@ -349,13 +279,9 @@ class _Searcher:
 
     def _contradictions(self) -> list[str]:
         return [
-            f"{_named(sorted(less))} stalls, and with {_named(sorted(more - less))} as well it comes up"
-            for less, more in self._beliefs.contradictions()
+            f"{named(sorted(less))} stalls, and with {named(sorted(more - less))} as well it comes up"
+            for less, more in self._asking.beliefs.contradictions()
         ]
-
-
-def _named(names: Sequence[str]) -> str:
-    return " and ".join(names) if names else "nothing"
 
 
 def _groups(names: Sequence[str]) -> list[tuple[str, ...]]:

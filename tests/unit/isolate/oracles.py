@@ -4,8 +4,9 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from firstlight.isolate.found import Found
 from firstlight.isolate.problem import Level, Outcome, Setting, Space, Switch
-from firstlight.isolate.search import Found, search
+from firstlight.isolate.search import search
 
 Oracle = Callable[[Setting], Outcome]
 

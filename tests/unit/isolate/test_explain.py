@@ -7,9 +7,9 @@ import pytest
 
 from firstlight.core.report import Finding
 from firstlight.isolate.explain import Answer, explained, lines, setting_words
+from firstlight.isolate.found import End, Found
 from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Level, Outcome, Space, Switch
-from firstlight.isolate.search import End, Found
 from firstlight.isolate.trial import Trial
 
 NAMES = ("a", "b", "c")

@@ -26,9 +26,9 @@ from tests.unit.isolate.oracles import (
     suspicion,
 )
 
+from firstlight.isolate.found import End
 from firstlight.isolate.odds import Rate
 from firstlight.isolate.problem import Outcome, Setting, Space
-from firstlight.isolate.search import End
 
 COUNT = 16
 SETS = st.frozensets(st.integers(0, 9), min_size=1, max_size=4)
