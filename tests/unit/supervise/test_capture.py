@@ -76,17 +76,28 @@ def test_a_prompt_without_an_end_is_shown_and_completed_later(write):
 
 def test_the_last_words_need_no_end(write):
     assert write(b"one\nCUDA error: no") == ["one"]
-    assert write.seen(write.follower.rest()) == ["CUDA error: no"]
-    assert write.follower.rest() == []
+    assert write.seen(list(write.follower.rest())) == ["CUDA error: no"]
+    assert list(write.follower.rest()) == []
 
 
 def test_the_rest_reads_on_to_the_end_of_the_file(write):
     with write.path.open("ab") as file:
         file.write(b"x" * 99 + b"\n")
         file.write((b"y" * 99 + b"\n") * (3 * READ_BYTES // 100) + b"last")
-    lines = write.follower.rest()
+    lines = list(write.follower.rest())
     assert lines[0].text == "x" * 99
     assert lines[-1].text == "last"
+
+
+def test_a_backlog_has_an_end_though_the_program_writes_on(write):
+    megabyte = b"z" * (READ_BYTES - 1) + b"\n"
+    write.path.write_bytes(megabyte)
+    told = 0
+    with write.path.open("ab", buffering=0) as file:
+        for _ in write.follower.backlog():
+            file.write(megabyte)
+            told += 1
+    assert 0 < told <= 2 * BEHIND_BYTES // READ_BYTES
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 from firstlight.clock import SystemClock
 from firstlight.core.events import LogSeen
 from firstlight.engines import profile
-from firstlight.supervise.log.capture import LogFollower
+from firstlight.supervise.log.capture import READ_BYTES, LogFollower
 from firstlight.supervise.log.listen import LogListener
 from firstlight.supervise.log.phases import PhaseTracker
 from firstlight.supervise.stamp import Stamps
@@ -38,6 +38,17 @@ def test_a_log_that_gives_its_engine_away_is_read_on_as_that_engines(tmp_path: P
     first = heard(tmp_path, log).first_error
     assert first is not None
     assert first.message == "OSError: x"
+
+
+def test_an_old_log_is_caught_up_with_beyond_a_megabyte_without_a_line(tmp_path: Path) -> None:
+    written = tmp_path / "stderr.log"
+    written.write_bytes(b"x" * (2 * READ_BYTES) + b"\nready\n")
+    clock = SystemClock()
+    follower = LogFollower(written, "stderr", clock)
+    tracker = PhaseTracker(profile("generic"), clock.wall())
+    log = LogListener(lambda: [follower], tracker, lambda _: True, clock, Stamps(clock))
+    log.catch_up()
+    assert log.lines[-1].text == "ready"
 
 
 def test_a_private_key_in_a_log_is_kept_nowhere(tmp_path: Path) -> None:

@@ -75,15 +75,18 @@ class LogFollower:
         lines += self._lines(data) if data else self._still()
         return _last_of_each_run(lines)
 
-    def rest(self) -> list[RawLine]:
-        """Everything that is left of a server that has ended, to its last words, even if they lack an end of line."""
-        lines: list[RawLine] = []
+    def backlog(self) -> Iterator[RawLine]:
+        """Everything that is there, in as many reads as it takes; not more, however fast a program writes on."""
         for _ in range(2 * BEHIND_BYTES // READ_BYTES):  # the first read skips, if it is further behind than that
             before = self._offset
-            lines += self.read()
+            yield from self.read()
             if self._offset == before:
-                break
-        return lines + self._closed_line()
+                return
+
+    def rest(self) -> Iterator[RawLine]:
+        """Everything that is left of a server that has ended, to its last words, even if they lack an end of line."""
+        yield from self.backlog()
+        yield from self._closed_line()
 
     def close(self) -> None:
         """Let go of the file."""

@@ -71,19 +71,15 @@ class LogListener:
     def catch_up(self) -> None:
         """Take in an old log without a word: its lines tell where the server stands, but not when they came."""
         for follower in self._followers():
-            while lines := follower.read():
-                for raw in lines:
-                    for _ in self._see(raw):
-                        pass
+            for raw in follower.backlog():
+                for _ in self._see(raw):
+                    pass
         self.phases.forget_times(self._clock.wall())
         self.take_activity()
 
     def drain(self) -> Iterator[Event]:
         """Take in all that is left, the line that never got its end included: the server has ended."""
         for follower in self._followers():
-            while lines := follower.read():
-                for raw in lines:
-                    yield from self._see(raw)
             for raw in follower.rest():
                 yield from self._see(raw)
 
@@ -113,7 +109,7 @@ class LogListener:
         yield from self._phase_events(changes)
         if (counter := self.phases.counter) is not None and counter != before:
             yield from self._count(counter, before)
-        error = self._is_error(profile, line)
+        error = self._notes_error(profile, line)
         notable = bool(error or changes or line.level in _WORTH_TELLING)
         if error or line.level in _WORTH_TELLING or _WARNS in line.message:
             self._notable.append(line)
@@ -129,8 +125,8 @@ class LogListener:
             )
         self.says_ready = self.says_ready or profile.ready(line)
 
-    def _is_error(self, profile: EngineProfile, line: LogLine) -> bool:
-        """The first error is the line that names it, not the headline over it."""
+    def _notes_error(self, profile: EngineProfile, line: LogLine) -> bool:
+        """Whether the line is an error. The first one kept is the line that names it, not the headline over it."""
         if profile is not self._reads_as:
             self._reads_as, self._errors = profile, profile.errors()
         seen = self._errors.see(line)
