@@ -107,14 +107,15 @@ def _listens(listener: Listener) -> str:
     return shortened(f"{owner} listens on {listener.host} port {listener.port}")
 
 
-def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     owner = next((one for one in seen if one.pids and one.what and not one.quote.startswith("log:")), None)
     if owner:
         return f"port {{what}} is already taken by pid {owner.pids[0]}"
     if any(one.quote.startswith("log:") for one in seen):
-        return (
-            "a port that the server wants ({what}) is taken" if any(one.what for one in seen) else "a port is taken"
-        )
+        if any(one.what for one in seen):
+            return "a port that the server wants ({what}) is taken"
+        own = f"; its own is {scene.bundle.port}" if scene.bundle.port else ""
+        return f"a port that the server wants is taken{own}"
     return "port {what} may be taken by a process that could not be seen"
 
 
