@@ -21,6 +21,7 @@ from firstlight.diagnose.standing import Standing
 
 BUSY_PERCENT = 90
 IDLE_MEMORY_PERCENT = 1
+_PATCHED_SINCE = (80,)
 LOW_POWER_SHARE = 0.4
 """Busy GPUs that draw no more of their power limit only wait: reports of spins have 15 to 40 %."""
 
@@ -177,7 +178,13 @@ def diverted(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _claims_too_much(card: Gpu, smallest: int | Gap) -> bool:
-    """The driver claims peer access although others see less of the card's memory than it has."""
+    """The driver claims peer access although others see less of the card's memory than it has.
+
+    Only where a driver goes through BAR1 for peers, as one does that was patched for GeForce: as NVIDIA ships it, it
+    claims none over PCIe for those since Ampere. For other cards it has a way that BAR1 does not bound.
+    """
+    if "GeForce" not in card.name or version(card.architecture) < _PATCHED_SINCE:
+        return False
     bar1 = card.bar1_bytes if not isinstance(card.bar1_bytes, Gap) else smallest
     claims = any(word == "ok" for _, word in card.peers)
     known = not isinstance(bar1, Gap) and not isinstance(card.memory_total_bytes, Gap)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import runners, some_in, still
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, in_place, runners, some_in, still
 from firstlight.diagnose.quotes import shortened
-from firstlight.diagnose.ranks import minority
+from firstlight.diagnose.ranks import meets_others, minority
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, lines, said
 
@@ -19,12 +19,18 @@ _ALLOCATES = (
     r"^(cu|cuda|hip)(MemAlloc|Malloc|MemCreate|MemMap|MemFree|Free)\w*|CachingAllocator|empty_cache|release_cached"
     r"|^\S*(capture|init_memory_pool|alloc)\w* \("
 )
+_WAITS = (
+    rf"{COLLECTIVE}|{COMMUNICATOR}|^\S*synchronize\w* ?\(|^(cu|cuda|hip)(Stream|Event|Device|Ctx)(Synchronize|Query)"
+)
 _OOM = r"OutOfMemory|out of memory|not enough memory"
 
 
 def _allocates(scene: Scene) -> Iterator[Sighting | Gap]:
+    """GPU memory is full, and somebody allocates, who does not wait there for others, or for what a GPU has to do."""
     if still(scene):
-        yield from both(_full(scene), some_in(scene, _ALLOCATES))
+        waiting = {one.pid for one in (*in_place(scene, _WAITS), *filter(meets_others, runners(scene)))}
+        there = some_in(scene, _ALLOCATES)
+        yield from both(_full(scene), (one for one in there if isinstance(one, Gap) or not waiting & set(one.pids)))
 
 
 def _said(scene: Scene) -> Iterator[Sighting | Gap]:

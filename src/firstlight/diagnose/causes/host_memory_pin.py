@@ -9,6 +9,7 @@ from firstlight.core.words import size
 from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
 from firstlight.diagnose.devices import spinning
+from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said, threads
@@ -27,6 +28,11 @@ _PINS_IN_PYTHON = (
     r"|register_memory|registerLocalMemory) "
 )
 """Memory that a network card or a transfer library is to reach is pinned as well."""
+_PINS_IN_CODE = re.compile(
+    r"\b((cu|cuda|hip)(Mem)?(HostRegister|HostAlloc|MallocHost|AllocHost|HostMalloc)|pin_memory|alloc_pinned_memory"
+    r"|ibv_reg_mr|mlock|register_memory)(_v2)?\(|\bpin_memory=True"
+)
+"""Bindings leave no frame of their own; the line that calls them names them."""
 _SAYS = r"\d [GM]i?B (of )?(pinned |host |CPU )+memory|pinn(ed|ing) .*memory|host memory for hierarchical"
 
 
@@ -34,12 +40,22 @@ def _pinning(scene: Scene) -> Iterator[Sighting | Gap]:
     """Threads in a call that pins memory."""
     yield from where.stands(scene, _PINS, native=True)
     yield from where.stands(scene, _PINS_IN_PYTHON)
+    yield from _pins_in_code(scene)
     for one, thread in threads(scene):
         within = storage.kernel_functions(thread)
         inside = () if isinstance(within, Gap) else within
         if any(map(_PINS_IN_KERNEL.search, inside)):
             pid = one.process.id.pid
             yield Sighting(shortened(f"{scene.name(pid)} in the kernel: {' < '.join(inside[:3])}"), (pid,))
+
+
+def _pins_in_code(scene: Scene) -> Iterator[Sighting]:
+    """Threads whose innermost line of Python calls what pins memory, and that are not in a function of their own."""
+    for one, thread in threads(scene):
+        inner = thread.stack[0] if not isinstance(thread.stack, Gap) and thread.stack else None
+        if inner and _PINS_IN_CODE.search(inner.code):
+            pid = one.process.id.pid
+            yield Sighting(shortened(f"{scene.name(pid)}: {words_of(inner)}: {inner.code.strip()}"), (pid,))
 
 
 def _growing(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -8,28 +8,33 @@ from collections.abc import Iterator
 from itertools import chain
 
 from firstlight.core.gap import Gap
+from firstlight.core.gpu import Gpu
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.devices import (
     COLLECTIVE,
     COMMUNICATOR,
     CUSTOM_ALL_REDUCE,
     FUSED_ALL_REDUCE,
+    IDLE_MEMORY_PERCENT,
     complete,
     in_place,
     quoted,
     runners,
     some_in,
     spinning,
+    spins,
     unseen_places,
 )
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, variable
+from firstlight.diagnose.sightings import both, gpus, variable
 from firstlight.diagnose.standing import Standing
 
 _KERNELS = re.compile(
     r"/(sgl_kernel|flashinfer|flash_attn\w*|flash_mla|vllm_flash_attn|xformers|fla|mamba_ssm|causal_conv1d|deep_gemm"
     r"|aiter|triton|tilelang|cutlass|quack|bitsandbytes|jit_kernel)/|/_custom_ops\.py$|/custom_ops/"
+    r"|/triton_(ops|kernels)/|_triton(_kernels?)?\.py$|/triton_\w+\.py$|/kernels/cuda/"
 )
+"""Libraries of kernels, and the files in which engines keep their own."""
 _MEETS = f"{COLLECTIVE}|{COMMUNICATOR}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _WAITS_FOR_GPU = (
     r"^\S*synchronize(Stream|WithTimeout)?\w* ?\(|^cu(da)?(Stream|Event|Device|Ctx)Synchronize"
@@ -58,11 +63,15 @@ def _same_kernel(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _kernel(one: Standing) -> str | None:
     """The function of a library of kernels that it is in, innermost; not if it builds or tunes one."""
-    if any(_JIT.search(frame.function) or _JIT_FILES.search(frame.file) for frame in one.stack):
+    if _builds(one):
         return None
     at = next((at for at, frame in enumerate(one.stack) if _KERNELS.search(frame.file)), None)
     callers = () if at is None else one.stack[at:]
     return next((frame.function for frame in callers if not _LAUNCHES.search(frame.file)), None)
+
+
+def _builds(one: Standing) -> bool:
+    return any(_JIT.search(frame.function) or _JIT_FILES.search(frame.file) for frame in one.stack)
 
 
 def _one_by_one(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -78,6 +87,31 @@ def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
     alone = len(runners(scene)) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1
     if alone and len(busy) < 2 and complete(scene):
         yield from both(chain(some_in(scene, _WAITS_FOR_GPU), _takes_a_result(scene)), spinning(scene))
+
+
+def _in_one_place(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Nobody but this process is on the only GPU that is busy, without touching its memory; the process spins in one
+    place, and has no peers."""
+    cards = gpus(scene)
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    busy = [card for card in cards if spins(card)]
+    those = runners(scene)
+    alone = len(those) == len(busy) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1
+    if alone and those[0].spins and _rests(busy[0]) and _is_own(busy[0], those[0].pid):
+        yield from both(quoted(scene, those), spinning(scene)) if complete(scene) and not _builds(those[0]) else ()
+
+
+def _rests(card: Gpu) -> bool:
+    """Whether it touches no memory, as far as its driver tells."""
+    return isinstance(card.memory_activity, Gap) or card.memory_activity <= IDLE_MEMORY_PERCENT
+
+
+def _is_own(card: Gpu, pid: int) -> bool:
+    """Whether nobody else was seen on the GPU, whose kernel it could be. Drivers may number ours otherwise."""
+    there = () if isinstance(card.processes, Gap) else card.processes
+    return len(there) < 2 and all(one.here is not True or one.pid == pid for one in there)
 
 
 def _takes_a_result(scene: Scene) -> Iterator[Sighting]:
@@ -109,6 +143,9 @@ CAUSE = Cause(
             "Do calls wait for their kernels (CUDA_LAUNCH_BLOCKING=1), so that the call is the kernel?", _one_by_one
         ),
         supports("Is a GPU busy without working, with no other rank that it could wait for?", _alone),
+        supports(
+            "Does the only process spin in one place while its GPU is busy and touches no memory?", _in_one_place
+        ),
         rules_out("Does a rank stand in an exchange with others?", _meets),
         rules_out("Are the ranks in different places?", _apart),
     ),

@@ -7,6 +7,7 @@ from firstlight.core.vocabulary import Phase
 from firstlight.core.words import size
 from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides
+from firstlight.diagnose.devices import runners
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 
@@ -18,7 +19,7 @@ _BEFORE_SERVING = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.WEIG
 def _flows(scene: Scene) -> Iterator[Sighting | Gap]:
     """Connections to other machines over which much has passed between the looks, while the model is loaded."""
     passed = where.seconds_between(scene)
-    if not passed or scene.bundle.phase not in _BEFORE_SERVING:
+    if not passed or scene.bundle.phase not in _BEFORE_SERVING or not runners(scene):
         return
     for one in network.connections(scene, "ESTABLISHED"):
         if network.is_own(scene, one.socket.peer_host):
@@ -42,8 +43,8 @@ def _passed(scene: Scene, one: network.Connection) -> int | Gap:
 
 
 def _downloads(scene: Scene) -> Iterator[Sighting]:
-    """A download's folder grows."""
-    for folder, grew in where.grown(scene, "download"):
+    """A download's folder grows, and somebody is left who will use what it holds."""
+    for folder, grew in where.grown(scene, "download") if runners(scene) else ():
         if grew > 0:
             yield Sighting(shortened(f"{folder.path} grew by {size(grew)} between the looks"), what=folder.path)
 
