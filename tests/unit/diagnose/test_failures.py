@@ -26,6 +26,7 @@ TOLD = [
     (Kind.NAME, "hub.example", "HTTPSConnectionPool(host='hub.example'): … [Errno -2] Name or service not known"),
     (Kind.NAME, "", "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
     (Kind.HUB, "huggingface.co", "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded"),
+    (Kind.HUB, "", "LocalEntryNotFoundError: Cannot find an appropriate cached snapshot folder"),
     (Kind.HUB_REFUSES, "https://huggingface.co/x", "401 Client Error: Unauthorized for url: https://huggingface.co/x"),
     (Kind.HUB_REFUSES, "org/none", "OSError: org/none is not a local folder and is not a valid model identifier"),
     (Kind.UNREACHABLE, "", "OSError: [Errno 101] Network is unreachable"),
@@ -155,6 +156,13 @@ def test_exceptions_of_one_chain_are_one_failure() -> None:
         *TRACEBACK, "AssertionError", because, *TRACEBACK, "socket.gaierror: [Errno -2] Name or service not known"
     )
     assert kinds(made) == [Kind.NAME]
+
+
+def test_an_exception_is_known_by_its_place_whatever_its_name() -> None:
+    again = "During handling of the above exception, another exception occurred:"
+    lost = "importlib.metadata.PackageNotFoundError: No package metadata was found for vllm"
+    made = died("Triton is installed, but disabled.", *TRACEBACK, "StopIteration", "", again, "", *TRACEBACK, lost)
+    assert [one.what for one in surely(scene_of(made, ROOT), Kind.INSTALLATION)] == ["vllm"]
 
 
 def test_a_number_of_the_system_is_understood_by_the_call_that_got_it() -> None:

@@ -193,6 +193,7 @@ CAUSE = Cause(
     ),
     traps=(
         "It happens with everything in the cache: the hub is asked whether the cache is current.",
+        "With HF_HUB_OFFLINE=1 only what is in the cache is found; a download that failed may have left half of it.",
         "Some versions ask even with HF_HUB_OFFLINE=1; a path to the model's folder always helps.",
     ),
 )

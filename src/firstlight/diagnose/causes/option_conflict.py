@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 from firstlight.core.bundle import Bundle
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.failures import Kind, ended, failed, failures, raised_in
+from firstlight.diagnose.logwords import first_error
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import variables
@@ -136,6 +137,7 @@ def _conflicts(scene: Scene, conflicts: tuple[_Conflict, ...]) -> Iterator[Sight
 
 
 _UNKNOWN = re.compile(r"unrecognized|unknown|no such|unexpected", re.IGNORECASE)
+REASON_MAX = 120
 USAGE_STATUS = 2
 """What argparse, click and clap exit with when they do not take a command line."""
 _SETTINGS = r"/(arg_utils|server_args|engine_args)\.py|/vllm/config(/\w+)?\.py|pydantic/_internal/_dataclasses"
@@ -161,13 +163,15 @@ def _settings_refused(scene: Scene) -> Iterator[Sighting]:
         yield from raised_in(scene, _SETTINGS, _UNFIT)
 
 
-def _title(_scene: Scene, seen: tuple[Sighting, ...]) -> str:
+def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     told = next((one for one in seen if one.what), None)
     if told and _UNKNOWN.search(told.quote):
         return f"the engine does not know {'the option ' if told.what.startswith('-') else ''}{{what}}"
     if told:
         return "the engine does not take {what} as it was given"
-    return "the engine does not take its options together, or in this version"
+    error = first_error(scene.bundle)
+    words = " ".join(error.message.removeprefix("ValueError: ").split())[:REASON_MAX] if error else ""
+    return f"the engine does not take its options together, or in this version{f' ({words})' if words else ''}"
 
 
 def _without_effect(scene: Scene) -> Iterator[Sighting]:

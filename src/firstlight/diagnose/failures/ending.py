@@ -35,6 +35,8 @@ _CHAINED = re.compile(r"above exception was the direct cause|another exception o
 _RAISED = re.compile(
     r"^\s{0,3}(?:\w{1,60}\.){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Exit|Failure|Timeout)\b(?::|$)|^\s{0,3}Exception\b"
 )
+_NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}[A-Z][a-z]\w{1,60}(?::|$)")
+"""An exception whose name does not say so, right after the frames of a traceback."""
 _ORDINARY = re.compile(r"\b(?:INFO|DEBUG|WARN|WARNING)\b|\b(?:User|Future|Deprecation|Runtime)Warning\b|\bI\d{4} ")
 _ENDING = re.compile(r"shut|stop|exit|clean|terminat|wait\w* for|kill|destroy|usage:", re.IGNORECASE)
 _WEAK = frozenset({Kind.REFUSED, Kind.UNREACHABLE, Kind.NAME})
@@ -87,20 +89,25 @@ def failed(scene: Scene, *kinds: Kind) -> Iterator[Sighting]:
 
 
 def surely(scene: Scene, kind: Kind) -> Iterator[Failure]:
-    """The error of this kind, where nothing else was told before, and whoever ended is known to have failed by
-    itself: with an exit status, and with no other exception but those that were raised because of this one."""
+    """The error of this kind, where whoever ended is known to have failed by itself, with an exit status, and nobody
+    told of another exception or refusal, but those that were raised because of it or before it."""
     told = failures(scene)
-    first = next(iter(_fatal(scene)), None)
-    raised = [one for one in _fatal(scene) if one.raised]
-    of_others = [one for one in raised[1:] if not one.chained and one.line.message != raised[0].line.message]
-    if (
-        told
-        and told[0].error is first
-        and told[0].kind is kind
-        and isinstance(told[0].end.code, int)
-        and not of_others
-    ):
+    if not told or {one.kind for one in told} != {kind} or not isinstance(told[0].end.code, int):
+        return
+    chains = _chains(_fatal(scene))
+    if not chains or (len({chain[-1].line.message for chain in chains}) == 1 and told[0].error in chains[0]):
         yield told[0]
+
+
+def _chains(errors: Sequence[Error]) -> list[list[Error]]:
+    """Exceptions, those together that were raised because of each other."""
+    chains: list[list[Error]] = []
+    for one in errors:
+        if one.raised and one.chained and chains:
+            chains[-1].append(one)
+        elif one.raised:
+            chains.append([one])
+    return chains
 
 
 def ended(gone: Exit) -> Sighting:
@@ -189,12 +196,13 @@ def _in_order(tail: LogTail) -> list[LogLine]:
 def _told(lines: Sequence[LogLine]) -> Iterator[tuple[int, Error]]:
     """Each line that tells of an error, with its number; what a traceback quotes is none."""
     frames: list[Frame] = []
-    chained = quoted = False
+    chained = quoted = pending = False
     for at, line in enumerate(lines):
         words = line.message
         place = _FRAME.match(words)
         if place:
             frames = [*frames[-FRAMES_MAX:], Frame(place["file"], place["function"] or "", "")]
+            pending = True
         elif quoted and words.startswith("  "):
             frames[-1] = frames[-1]._replace(source=frames[-1].source or words.strip()[:200])
         elif _TRACEBACK.search(words):
@@ -202,7 +210,8 @@ def _told(lines: Sequence[LogLine]) -> Iterator[tuple[int, Error]]:
         elif _CHAINED.search(words):
             chained = True
         elif _is_error(line):
-            raised = bool(_RAISED.match(words)) and bool(frames)
+            raised = bool(frames) and bool(_RAISED.match(words) or (pending and _NAMED.match(words)))
+            pending = pending and not raised
             yield at, Error(line, raised, tuple(frames), chained)
             chained = chained and not raised
         quoted = bool(place) or (quoted and words.startswith("  "))

@@ -84,7 +84,7 @@ _TABLE = (
     (Kind.MODEL, r"unknown model architecture: '(?P<what>[^']{1,80})'"),
     (Kind.MODEL, r"\bUnsupported (?:model )?(?:architecture|type):? ?'?(?P<what>[\w.-]{0,80})"),
     (Kind.HUB_REFUSES, r"\b(?:401|403|404) Client Error.{0,200}(?P<what>https?://[^\s'\"]{1,200})"),
-    (Kind.HUB_REFUSES, r"(?:GatedRepo|RepositoryNotFound|RevisionNotFound|EntryNotFound)Error"),
+    (Kind.HUB_REFUSES, r"(?:GatedRepo|RepositoryNotFound|RevisionNotFound|(?<!Local)EntryNotFound)Error"),
     (Kind.HUB_REFUSES, r"gated repo\b|Access to model (?P<what>\S{1,120}) is restricted"),
     (Kind.PATH, r"(?<![\w.-])(?P<what>\.{0,2}/[\w./-]{1,300}) is not a local folder"),
     (Kind.HUB_REFUSES, r"(?P<what>[\w./-]{1,160}) is not a local folder and is not a valid model identifier"),
