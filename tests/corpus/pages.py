@@ -43,7 +43,7 @@ cause supported.
 | lot | reports | cause in sight | established | supported | missed | not in sight | unknown | wrong | false |
 |---|---|---|---|---|---|---|---|---|---|
 """
-LOTS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth")
+LOTS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _NATURES = {
     Nature.DEATH: "somebody is gone",
     Nature.HELD: "somebody is held",
