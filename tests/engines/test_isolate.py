@@ -36,15 +36,19 @@ def _no_chatter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Isolating:
-    """Runs one isolation to its end. `meanwhile` is done to it again and again."""
+    """Runs one isolation to its end: with `words` of its own before the command, itself run by `before`, while
+    `meanwhile` is done to it again and again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._up: Up | None = None
         self.meanwhile: Callable[[Up], None] = lambda up: None
+        self.words: tuple[str, ...] = ()
+        self.before: tuple[str, ...] = ()
 
     def __call__(self, *argv: str, **environ: str) -> dict[str, Any]:
-        self._up = Up(["--", *argv], self._folder / "home", environ, subcommand="isolate")
+        words = [*self.words, "--", *argv]
+        self._up = Up(words, self._folder / "home", environ, self.before, subcommand="isolate")
         ends = time.monotonic() + WAIT_S
         while (code := self._up.process.poll()) is None:
             assert time.monotonic() < ends, self._up.said()
@@ -133,6 +137,113 @@ def test_a_folder_whose_lock_another_process_holds_is_found_in_vllm(
     assert answer["minimal"]
     assert str(lock) in json.dumps(answer["facts"])
     assert answer["launches"] <= 4, "the finding points to it"
+
+
+CACHE_ALONE = """
+[[options]]
+name = "port"
+names = ["--port"]
+fixed = "it is where it listens"
+[[variables]]
+variables = ["VLLM_CACHE_ROOT"]
+suspects = ["stale_jit_lock"]
+"""
+
+
+def two_layers_of(model: Path, folder: Path) -> Path:
+    """The model without its weights, and small enough to be compiled in seconds."""
+    folder.mkdir()
+    for path in model.glob("*.json"):
+        shutil.copy(path, folder)
+    config = json.loads((model / "config.json").read_text()) | {"num_hidden_layers": 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def compile_lock_of(cache: Path) -> tuple[Path, int] | None:
+    """A lock of torch's inductor in this cache, and who holds it now."""
+    table = (line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" not in line)
+    holders = {words[5].rpartition(":")[2]: int(words[4]) for words in table if words[1] == "FLOCK"}
+    for path in cache.glob("torch_compile_cache/torch_aot_compile/*/inductor_cache/locks/*.lock"):
+        if holder := holders.get(str(path.stat().st_ino)):
+            return path, holder
+    return None
+
+
+@contextmanager
+def stopped_while_it_compiles(argv: list[str], cache: Path, environ: dict[str, str]) -> Iterator[tuple[Path, int]]:
+    """Another server with the same cache, whose worker is stopped while it holds a lock there."""
+    server = subprocess.Popen(
+        argv,
+        env={**os.environ, **environ, "VLLM_CACHE_ROOT": str(cache)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    ends = time.monotonic() + 300
+    try:
+        while True:
+            assert time.monotonic() < ends, "it never compiled"
+            if held := compile_lock_of(cache):
+                os.kill(held[1], signal.SIGSTOP)
+                if compile_lock_of(cache) == held:
+                    break
+                os.kill(held[1], signal.SIGCONT)
+            time.sleep(POLL_S)
+        yield held
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait(30)
+
+
+def test_a_compile_cache_whose_lock_another_process_holds_is_found_in_vllm(
+    isolating: Isolating, vllm_python: str, demo_model: Path, tmp_path: Path
+) -> None:
+    """torch's inductor takes a lock for each file that it compiles, and for each instruction set that it tries, in
+    `inductor_cache/locks` below VLLM_CACHE_ROOT (torch 2.13: `check_build` in cpu_vec_isa.py, at every start)."""
+    cache, model = tmp_path / "cache", two_layers_of(demo_model, tmp_path / "model")
+    server = [vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    options = ["--max-model-len", "2048", "--load-format", "dummy"]
+    table = tmp_path / "options.toml"
+    table.write_text(CACHE_ALONE)
+    environ = {**ON_CPU, "VLLM_CPU_KVCACHE_SPACE": "1", "HOME": str(tmp_path)}
+    first = [*server, "--port", str(free_port()), *options]
+    with stopped_while_it_compiles(first, cache, environ) as (lock, holder):
+        isolating.words = ("--options", str(table))
+        answer = isolating(f"VLLM_CACHE_ROOT={cache}", *server, *("--port", str(free_port())), *options, **environ)
+    assert answer["code"] == 0
+    assert len(answer["culprits"]) == 1
+    assert answer["minimal"]
+    assert [change["name"] for change in answer["cure"]] == ["env:VLLM_CACHE_ROOT"]
+    fact = answer["facts"][0]
+    assert (fact["id"], fact["verdict"]) == ("stale_jit_lock", "established")
+    assert holder in fact["pids"]
+    assert str(lock)[:100] in fact["title"]
+    assert answer["launches"] <= 3
+
+
+SHM_BYTES = 4 << 20
+SMALL_SHM = (
+    f"mount -t tmpfs -o size={SHM_BYTES} tmpfs /dev/shm"
+    f' && head -c {SHM_BYTES - (256 << 10)} /dev/zero > /dev/shm/left_by_another && exec "$0" "$@"'
+)
+
+
+def test_a_full_shm_that_ends_vllm_is_not_an_option(
+    isolating: Isolating, vllm_python: str, demo_model: Path, tmp_path: Path
+) -> None:
+    """vLLM 0.32 looks how much is free before it takes it, and ends with an error; with one rank as with two."""
+    model = two_layers_of(demo_model, tmp_path / "model")
+    server = [vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    options = ["--max-model-len", "2048", "--load-format", "dummy", "--enforce-eager", "-tp", "3"]
+    isolating.before = ("unshare", "-m", "sh", "-c", SMALL_SHM)
+    answer = isolating(*server, *("--port", str(free_port())), *options, **ON_CPU)
+    assert answer["code"] == 1
+    assert answer["end"] == "not an option"
+    assert answer["launches"] == 2
+    assert "shm_too_small" in [fact["id"] for fact in answer["facts"]]
+    assert "fails the same" in answer["headline"]
+    assert "/dev/shm" in answer["headline"]
 
 
 def test_a_preloaded_library_that_blocks_is_found_in_the_embedded_engine(
