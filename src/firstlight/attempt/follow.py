@@ -15,6 +15,7 @@ from firstlight.attempt.looking import Looking, confirmation
 from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
 from firstlight.attempt.verdict import report_of, with_step, without_secrets
+from firstlight.attempt.view import view_of
 from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, LogSeen, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap
@@ -310,7 +311,7 @@ class Attempt:
             self._ending.hurry()
         if self._clock.monotonic() >= self._next_view:
             self._next_view = self._clock.monotonic() + VIEW_EVERY_S
-            self._observer.tick(self.watch.view(self._folder.id, looking=False))
+            self._observer.tick(view_of(self.watch, self._folder.id, now=self._clock.wall(), looking=False))
             self._write_state(outcome)
 
     # Showing
@@ -320,7 +321,8 @@ class Attempt:
             return
         self._next_view = self._clock.monotonic() + VIEW_EVERY_S
         self._ending.tend(self.watch.processes.values())
-        self._observer.tick(self.watch.view(self._folder.id, looking=self._looking.running))
+        looking = self._looking.running
+        self._observer.tick(view_of(self.watch, self._folder.id, now=self._clock.wall(), looking=looking))
         self._write_state(None)
 
     def _write_state(self, outcome: Outcome | None) -> None:

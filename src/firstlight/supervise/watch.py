@@ -4,13 +4,11 @@ It never blocks: files are followed, /proc is sampled, HTTP questions run in thr
 decides what to do either; `attempt` reads its judgement and its events and acts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator
 
 import msgspec
 
 from firstlight.clock import Clock
-from firstlight.core import redact
 from firstlight.core.events import (
     Event,
     GapNoted,
@@ -23,23 +21,24 @@ from firstlight.core.events import (
 from firstlight.core.gap import Gap
 from firstlight.core.process import Exit, Process, ProcessId
 from firstlight.core.server import ServerCommand
-from firstlight.core.view import LiveView
 from firstlight.core.vocabulary import GapReason, Motion, Phase
 from firstlight.engines import EngineProfile
+from firstlight.supervise.earlier_starts import EarlierStarts
 from firstlight.supervise.liveness.history import History
 from firstlight.supervise.liveness.judge import Confirmation, Judgement, Liveness
 from firstlight.supervise.liveness.sampling import Sampler
-from firstlight.supervise.log.capture import LogFollower
 from firstlight.supervise.log.listen import LogListener
 from firstlight.supervise.log.phases import PhaseTracker
 from firstlight.supervise.processes.exits import ExitWatch
 from firstlight.supervise.processes.ports import addresses_of_port
 from firstlight.supervise.processes.tree import ProcessTree
+from firstlight.supervise.questions.own_port import OwnPort
 from firstlight.supervise.questions.seek import Questions
 from firstlight.supervise.questions.verify import AnswerKind
 from firstlight.supervise.rows import Rows
 from firstlight.supervise.stamp import Stamps
 from firstlight.supervise.strips import Strips
+from firstlight.supervise.target import Target
 
 SAMPLE_EVERY_S = 1.0
 YOUNG_S = 15.0
@@ -48,28 +47,6 @@ JUMP_S = 2.0
 """NTP slews a clock by less than a millisecond a second; what is more was a jump."""
 VERIFY_AFTER_S = 1.0
 """A question that has been out for so long is a phase of its own; most are answered sooner."""
-
-
-class Target(Protocol):
-    """A server that can be watched: one that was launched, or one that was running already."""
-
-    root: ProcessId
-    gaps: list[Gap]
-    environ: Mapping[str, str]
-    """The environment that the server was started in; empty where it may not be seen."""
-
-    @property
-    def own_pids(self) -> tuple[int, ...]:
-        """The pids of firstlight itself."""
-        ...
-
-    def followers(self) -> Sequence[LogFollower]:
-        """The logs that can be read."""
-        ...
-
-    def reported_exits(self) -> list[Exit]:
-        """Exits that the target's own parent saw, with their status."""
-        ...
 
 
 class Watch:
@@ -105,15 +82,14 @@ class Watch:
         self.strips = Strips(self.started_wall)
         self.exits: list[Exit] = []
         self.judgement: Judgement = liveness.initial()
-        self.port = command.port
         self.in_flight: int | Gap = 0
         self._tree = tree
         self._exit_watch = exits
         self._sampler = sampler
+        self._port = OwnPort(command.port, sampler)
         self._liveness = liveness
-        self._history = history
+        self._earlier = EarlierStarts(history, liveness, self.phases, command)
         self._clock = clock
-        self._version: str | None = None
         self._motion = Motion.MOVING
         self._asleep = False
         self._next_sample = 0.0
@@ -141,7 +117,13 @@ class Watch:
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        return tuple(sorted(self._gaps, key=lambda gap: (gap.pid, gap.what)))
+        gaps = {*self._gaps, *self._earlier.gaps, *self._port.gaps}
+        return tuple(sorted(gaps, key=lambda gap: (gap.pid, gap.what)))
+
+    @property
+    def port(self) -> int:
+        """The port that the server answers at, 0 while that is not known."""
+        return self._port.number
 
     @property
     def url(self) -> str:
@@ -201,7 +183,7 @@ class Watch:
             yield ProcessAppeared(**self.stamp(), process=process)
 
     def _sample(self) -> Iterator[Event]:
-        self._recall()
+        self._earlier.recall()
         measurement = self._sampler.sample(self.processes.values())
         self.rows.update(measurement, self.processes, self.phases)
         self.strips.add(self.rows.all, measurement, self._clock.wall())
@@ -234,32 +216,14 @@ class Watch:
             )
             yield Gap(what="the system's clock", reason=GapReason.FAILED, detail=detail)
 
-    def _recall(self) -> None:
-        """Once the engine's version is known, expect what its earlier good starts needed here."""
-        if self._version == self.phases.version:
-            return
-        self._version = self.phases.version
-        needs = self._history.needs(self._kind, self._version)
-        if isinstance(needs, Gap):
-            self._gaps.add(needs)
-        else:
-            self._liveness.expect(needs)
-
-    @property
-    def _kind(self) -> str:
-        """What the history files a start under. Servers of unknown kind have only their command in common."""
-        name = self.profile.name
-        return f"generic:{' '.join(redact.command(self.command.argv))[:200]}" if name == "generic" else name
-
     def learn(self) -> None:
         """Remember this good start."""
-        gap = self._history.learn(self._kind, self.phases.version, self._liveness.needed, self._clock.wall())
-        if gap is not None:
-            self._gaps.add(gap)
+        self._earlier.learn(self._clock.wall())
 
     def _motion_events(self) -> Iterator[Event]:
-        dozed_off = self.judgement.motion == Motion.QUIET and bool(self.judgement.asleep) > self._asleep
-        self._asleep = bool(self.judgement.asleep)
+        asleep = bool(self.judgement.asleep)
+        dozed_off = self.judgement.motion == Motion.QUIET and asleep and not self._asleep
+        self._asleep = asleep
         if self.judgement.motion != self._motion or dozed_off:
             self._motion = self.judgement.motion
             yield MotionChanged(
@@ -282,13 +246,14 @@ class Watch:
         if self.log.says_ready:
             self.log.says_ready = False
             self.questions.first.hurry()
-        port = 0 if self.serving else self._open_port()
+        pending = self.questions.first.pending_s > 0
+        port = 0 if self.serving else self._port.find(self.processes.values(), turn=self._answers, asking=pending)
         if port and self.phases.phase not in {Phase.HTTP_BIND, Phase.VERIFY}:
             yield from self.log.enter(Phase.HTTP_BIND)
         if self._first_token_is_due(port):
             yield from self.log.enter(Phase.VERIFY)
-        first, before = self.questions.first, self.questions.first.last
-        answer = self.questions.poll(port, addresses_of_port(port) if port and not first.pending_s else ())
+        before = self.questions.first.last
+        answer = self.questions.poll(port, addresses_of_port(port) if port and not pending else ())
         if answer is None:
             return
         if answer.kind == AnswerKind.TOKEN and answer.token is not None:
@@ -304,52 +269,3 @@ class Watch:
         first = self.questions.first
         refused = first.last is not None and first.last.kind in {AnswerKind.NOT_READY, AnswerKind.REFUSED}
         return bool(port) and first.pending_s >= VERIFY_AFTER_S and not refused and self.phases.phase != Phase.VERIFY
-
-    def _open_port(self) -> int:
-        """The port that the server itself listens on, 0 if it does not yet. Another's port does not count.
-
-        The port that the command names also counts if nobody can tell whose it is.
-        Where the command does not name one and several are open (a rendezvous store, metrics), they take turns.
-        """
-        listening = self._sampler.listening_ports(self.processes.values(), self.command.port)
-        if port := self.command.port:
-            note = self._gaps.add if port in listening.unknown else self._gaps.discard
-            note(_unknown_owner(port))
-            return port if port in listening.ours | listening.unknown else 0
-        if not self.questions.first.pending_s:
-            ports = sorted(listening.ours)
-            self.port = ports[self._answers % len(ports)] if ports else 0
-        return self.port
-
-    def view(self, run: str, *, looking: bool) -> LiveView:
-        """The run as a screen shows it."""
-        last = self.log.lines[-1].text if self.log.lines else ""
-        return LiveView(
-            run=run,
-            engine=self.profile.name,
-            engine_version=self.phases.version,
-            url=self.url,
-            phase=self.phases.phase,
-            motion=self.judgement.motion,
-            why=self.judgement.why,
-            elapsed_s=self.stamp.elapsed_s,
-            quiet_s=self.judgement.quiet_s,
-            threshold_s=self.judgement.threshold_s,
-            timeline=self.phases.timeline,
-            rows=self.rows.all,
-            now=self._clock.wall(),
-            last_log=last[:300],
-            counter=self.phases.counter,
-            eta_s=self.phases.eta_s(self._clock.wall()),
-            in_flight=self.in_flight if isinstance(self.in_flight, int) else None,
-            looking=looking,
-            asleep=self.judgement.asleep,
-        )
-
-
-def _unknown_owner(port: int) -> Gap:
-    return Gap(
-        what=f"who listens on port {port}",
-        reason=GapReason.NO_PERMISSION,
-        detail="not every process of the server could be searched for it; it is taken to be the server's own",
-    )
