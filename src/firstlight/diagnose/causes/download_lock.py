@@ -7,11 +7,13 @@ from firstlight.core.gap import Gap
 from firstlight.core.words import printable
 from firstlight.diagnose import quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.failures import Kind, ended, failures
 from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import said, unseen_stacks
 
+_IN_CACHE = re.compile(r"/(models|datasets)--[^/]+/.*\.lock$")
 _SAYS = r"waiting to acquire lock on .*\.lock"
 _REFUSED = r"(PermissionError|Permission denied|Errno 13\b).*/\.locks/|/\.locks/.*(Permission denied|Errno 13\b)"
 
@@ -64,9 +66,19 @@ def _refused(scene: Scene) -> Iterator[Sighting]:
     yield from said(scene, _REFUSED)
 
 
+def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
+    """A process ended as it did not get a lock of a download."""
+    for one in failures(scene):
+        if one.kind is Kind.LOCK and (DOWNLOAD.search(one.what) or _IN_CACHE.search(one.what)):
+            yield one.sighting
+            yield ended(one.end)
+
+
 def _title(scene: Scene, seen: tuple[Sighting, ...]) -> str:
     if any(re.search(_REFUSED, one.quote) for one in seen):
         return "a lock of the hub's cache belongs to another user, and may not be opened"
+    if scene.deaths and not scene.standings:
+        return "a download did not get the lock {what}"
     known = len(seen[0].pids) > 1
     if not any(one.what for one in seen):
         return "a download waits for a lock"
@@ -97,6 +109,7 @@ CAUSE = Cause(
         decides("Does a process wait for a download's lock that another holds?", _held),
         supports("Does a process wait for a download's lock that nobody is known to hold?", _nobody_known),
         supports("Does the log say that a download's lock is waited for?", _told),
+        supports("Did a process end as it did not get a lock of a download?", _ended_by_it),
         supports("Was a lock of the cache refused to this user?", _refused),
     ),
     advice=_advice,

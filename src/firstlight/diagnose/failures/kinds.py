@@ -20,6 +20,7 @@ class Kind(Enum):
     HUB_REFUSES = "the hub does not give it out"
     UNREACHABLE = "no way leads to an address"
     REFUSED = "nobody answers at an address"
+    LOCK = "a lock is not to be had"
     PORT = "an address is in use"
     PERMISSION = "a path may not be used"
     DISK = "a file system is full"
@@ -83,6 +84,7 @@ _TABLE = (
     (Kind.MODEL, r"Model architectures? \[?'?(?P<what>[\w, ']{1,120}?)'?\]? (?:are|is) not supported"),
     (Kind.MODEL, r"unknown model architecture: '(?P<what>[^']{1,80})'"),
     (Kind.MODEL, r"\bUnsupported (?:model )?(?:architecture|type):? ?'?(?P<what>[\w.-]{0,80})"),
+    (Kind.HUB, r"\b(?:429|50[0-4]) (?:Client|Server) Error.{0,200}(?P<what>https?://[^\s'\"]{1,200})"),
     (Kind.HUB_REFUSES, r"\b(?:401|403|404) Client Error.{0,200}(?P<what>https?://[^\s'\"]{1,200})"),
     (Kind.HUB_REFUSES, r"(?:GatedRepo|RepositoryNotFound|RevisionNotFound|(?<!Local)EntryNotFound)Error"),
     (Kind.HUB_REFUSES, r"gated repo\b|Access to model (?P<what>\S{1,120}) is restricted"),
@@ -103,6 +105,9 @@ _TABLE = (
     (Kind.PATH, rf"\b(?:there is no|cannot find|could not find|no such) (?:\w{{1,12}} ){{0,4}}{_QUOTED_PATH}"),
     (Kind.PATH, r"failed to open\b[^/]{0,40}['`\" ](?P<what>/[^\s'`\"]{1,300})"),
     (Kind.PORT, r"address (?:is )?already in use|\bEADDRINUSE\b|\bErrno 98\b|os error 98\b"),
+    (Kind.PORT, r"port\b.{0,30}\b(?:is|was) (?:already |currently )?(?:in use|used|occupied|taken|allocated)\b"),
+    (Kind.LOCK, rf"\block acquisition failed\b.{{0,40}}?{_QUOTED_PATH}"),
+    (Kind.LOCK, rf"\b(?:acquire|obtain|get) (?:the |a )?(?:file )?lock\b.{{0,40}}?{_QUOTED_PATH}"),
     (Kind.UNREACHABLE, r"\bNetwork is unreachable\b|\bNo route to host\b|\bE(?:NET|HOST)UNREACH\b"),
     (Kind.REFUSED, r"\bConnection refused\b|\bECONNREFUSED\b"),
     (Kind.REFUSED, r"client socket has timed out .{0,80}connect|failed to connect/validate to host"),

@@ -92,6 +92,14 @@ SUPPORTED = {
         "hub_network",
         died(raised("ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded")),
     ),
+    "a hub that is overloaded": (
+        "hub_network",
+        died(raised("HfHubHTTPError: 504 Server Error: Gateway Time-out for url: https://huggingface.co/api/x")),
+    ),
+    "a lock": (
+        "download_lock",
+        died(raised("Exception: Lock acquisition failed: /hf/models--org--v3/blobs/0a7d.lock")),
+    ),
     "a gated model": ("hub_refused", died(raised("GatedRepoError: 403 Client Error. Cannot access gated repo"))),
     "memory of its own": ("model_too_large", died(raised(OOM.format("0.20", "23.30")))),
     "no room for a cache": ("model_too_large", died(raised("ValueError: No available memory for the cache blocks."))),
@@ -157,6 +165,7 @@ LOOK_ALIKES = {
         died((*raised("ValidationError: 1 validation error for ModelConfig", file=DATACLASS),
         "  Value error, Invalid repository ID or local directory specified: '/m/x'.")),
     ),
+    "a lock of something else": ("download_lock", died(raised("Exception: Lock acquisition failed: /x/y.lock"))),
     "an option that a helper was given": ("option_conflict", died(["INFO parser: --foo is an option"], code=2)),
     "an error of its own in a server": ("option_conflict", died(raised("ValueError: A needs B"))),
     "a path of something else": ("model_not_found", died(raised("OSError: /etc/x does not exist"), host=NO_MODEL)),
