@@ -1,21 +1,17 @@
-"""Before a launch: what speaks against it, and the state that a run begins with."""
-
-import os
+"""Before a launch: what speaks against it, and the report where something does."""
 
 from firstlight.attempt.scene import Scene
-from firstlight.clock import Clock
+from firstlight.attempt.state import first_state
 from firstlight.core import redact
 from firstlight.core.events import Verdict
 from firstlight.core.gap import Gap
 from firstlight.core.report import Finding, Report
 from firstlight.core.server import ServerCommand
-from firstlight.core.state import RunState
-from firstlight.core.vocabulary import Motion, Outcome, Phase
+from firstlight.core.vocabulary import Outcome, Phase
 from firstlight.errors import FirstlightError, UsageError
 from firstlight.supervise.processes.ports import owner_of_port
 from firstlight.supervise.runs.folders import RunFolder
 from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
-from firstlight.supervise.runs.pids import pid_space
 
 
 class PortTaken(UsageError):
@@ -77,30 +73,3 @@ def not_started(command: ServerCommand, folder: RunFolder, scene: Scene, why: Fi
     StateFile(folder).write(first_state(command, folder, scene.clock, Outcome.NOT_STARTED))
     scene.observer.event(verdict)
     return report
-
-
-def first_state(command: ServerCommand, folder: RunFolder, clock: Clock, outcome: Outcome | None = None) -> RunState:
-    """The state before a launch. It takes its place on the disk before a server's log may fill that: a probe must
-    find a state to read.
-    """
-    now = clock.wall()
-    return RunState(
-        run=folder.id,
-        supervisor=os.getpid(),
-        server=0,
-        url=command.url if command.port else "",
-        phase=Phase.SPAWN,
-        motion=Motion.MOVING,
-        why="about to start",
-        since=now,
-        quiet_s=0.0,
-        progress="",
-        serving=False,
-        outcome=outcome,
-        at=now,
-        boottime=clock.boottime(),
-        engine=command.engine,
-        model=command.served_name or command.model,
-        started=now,
-        pid_space=pid_space(),
-    )

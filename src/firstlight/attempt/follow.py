@@ -1,69 +1,37 @@
 """The loop that follows one server to its verdict, and beyond it while the user wants to stay."""
 
-import os
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import msgspec
 
 from firstlight.attempt import known_stall
 from firstlight.attempt.bundles import bundle_of
+from firstlight.attempt.ending import Ending
 from firstlight.attempt.known_stall import KnownStall
+from firstlight.attempt.last_looks import LATE_WHY, LastLooks, after_the_end
 from firstlight.attempt.looker import Looker, TwoLooks
 from firstlight.attempt.looking import Looking, confirmation
 from firstlight.attempt.options import OnStall, Stay
 from firstlight.attempt.scene import Scene
+from firstlight.attempt.state import KeptState
 from firstlight.attempt.verdict import report_of, with_step, without_secrets
 from firstlight.attempt.view import view_of
 from firstlight.core.bundle import Bundle
 from firstlight.core.events import Event, GapNoted, LogSeen, Looked, Stopped, Stopping, TokenVerified, Verdict
 from firstlight.core.gap import Gap
 from firstlight.core.graph import Signature
-from firstlight.core.process import Process
 from firstlight.core.report import FirstToken, Report
-from firstlight.core.state import RunState
 from firstlight.core.vocabulary import GapReason, Motion, Outcome
 from firstlight.diagnose import reported
-from firstlight.supervise.launch.server import StopResult
 from firstlight.supervise.runs.folders import RunFolder
-from firstlight.supervise.runs.journal import Journal, StateFile, redacted_json
-from firstlight.supervise.runs.pids import pid_space
+from firstlight.supervise.runs.journal import Journal, redacted_json
 from firstlight.supervise.watch import Watch
 
 TICK_S = 0.25
 VIEW_EVERY_S = 1.0
 FAILURES_MAX = 40
 """Rounds that may fail one after the other, some ten seconds; then watching is given up."""
-ORPHANS_GRACE_S = 3.0
-"""Ranks of a server whose first process has ended usually follow within a second or two."""
-ORPHANS_WAIT_S = 45.0
-ORPHANS_WHY = "the server's first process has ended, and others of it live on"
-LAST_LOOK_WHY = "the deadline has passed"
-LAST_LOOK_APART_S = 2.0
-LAST_LOOK_WAIT_S = 8.0
-LOOKED_LATELY_S = 10.0
-"""Looks that are no older tell where a server stood that did not make it in time."""
-
-
-class Ending(Protocol):
-    """How the server is let go of: stopped or released if it is ours, left alone if it is not."""
-
-    def tend(self, processes: Iterable[Process]) -> None:
-        """Once a second: take note of what the server's processes hold, to know it again at the end."""
-        ...
-
-    def stop(self, grace_s: float, while_waiting: Callable[[], None]) -> StopResult:
-        """Ask, insist, verify; `while_waiting` is called now and then meanwhile."""
-        ...
-
-    def hurry(self) -> None:
-        """While `stop` waits: no more grace."""
-        ...
-
-    def release(self) -> bool:
-        """Leave the server running when firstlight ends."""
-        ...
 
 
 class Attempt:
@@ -74,7 +42,7 @@ class Attempt:
         self._ending = ending
         self._folder = folder
         self._journal = Journal(folder)
-        self._state = StateFile(folder)
+        self._state = KeptState(watch, folder, scene.clock)
         self._observer = scene.observer
         self._options = scene.options
         self._clock = scene.clock
@@ -90,17 +58,14 @@ class Attempt:
         )
         self._host = looker.host()
         self._looking = Looking(looker, apart_s=scene.options.look_apart_s)
+        self._last_looks = LastLooks(watch, self._looking, scene.clock)
         self._looks: TwoLooks | None = None
         self._known = KnownStall(scene.options.known_stall)
         self._bundles = 0
         self._token: FirstToken | None = None
         self._said: Outcome | None = None
-        self._since = scene.clock.wall()
-        self._motion = Motion.MOVING
         self._next_view = 0.0
         self._gaps: list[Gap] = []
-        self._root_gone_at = 0.0
-        self._late_at = 0.0
         self._looked_at = float("-inf")
         self._heeded = 0
         self._failures = 0
@@ -124,7 +89,7 @@ class Attempt:
         except Exception as error:
             self._failures += 1
             if self._failures >= FAILURES_MAX:
-                self._write_state(Outcome.NOT_LOOKED)
+                self._state.write(Outcome.NOT_LOOKED, self._token)
                 raise
             self._note(_own_fault(error))
             return Outcome.INTERRUPTED if self._interrupts.count else None
@@ -167,7 +132,7 @@ class Attempt:
             return
         self._looks, self._looked_at = looks, self._clock.monotonic()
         self.publish([Looked(**self.watch.stamp(), why=looks.why, took_s=round(looks.took_s, 3), bundle="")])
-        if looks.why == LAST_LOOK_WHY:
+        if looks.why == LATE_WHY:
             return  # they are for the report; the outcome stands
         shown = confirmation(looks)
         now = self._clock.monotonic()
@@ -195,7 +160,7 @@ class Attempt:
 
     def _outcome(self) -> Outcome | None:
         if self.watch.gone:
-            return Outcome.EXITED if self._orphans_seen() else None
+            return Outcome.EXITED if self._last_looks.orphans_seen(self._looks) else None
         if self._known.seen:
             return Outcome.STALLED
         if self.watch.judgement.motion == Motion.STALLED and (self._late or self._options.on_stall != OnStall.WAIT):
@@ -204,12 +169,14 @@ class Attempt:
             return None if self.watch.questions.completing else Outcome.SERVING
         if self.watch.questions.first.final:
             return Outcome.NOT_LOOKED
-        return Outcome.DEADLINE if self._late and self._seen_when_late() else None
+        return (
+            Outcome.DEADLINE if self._late and self._last_looks.late_one_seen(self._looks, self._looked_at) else None
+        )
 
     @property
     def _late(self) -> bool:
         """Whether the user's deadline has passed without a first token. One during the last look comes too late."""
-        if self._late_at:
+        if self._last_looks.late:
             return True
         deadline_s = self._options.deadline_s
         return bool(deadline_s) and not self.watch.serving and self.watch.stamp.elapsed_s >= deadline_s
@@ -221,37 +188,11 @@ class Attempt:
             return True
         return self._options.stay != Stay.STAY
 
-    def _orphans_seen(self) -> bool:
-        """Whether those who outlived the server's first process are gone too, or have been looked at.
-
-        A rank that waits for the dead is the other half of the story, so it is seen before it is ended.
-        """
-        now = self._clock.monotonic()
-        self._root_gone_at = self._root_gone_at or now
-        if not self.watch.processes or self._looked_after_the_end() or now - self._root_gone_at > ORPHANS_WAIT_S:
-            return True
-        if now - self._root_gone_at >= ORPHANS_GRACE_S:
-            self._looking.begin(ORPHANS_WHY, self.watch.port)
-        return False
-
-    def _seen_when_late(self) -> bool:
-        """Whether a server that is late has been looked at lately, or will not be in time.
-
-        One that moves all along is never looked at before, and who stands where is what the user asks next.
-        """
-        now = self._clock.monotonic()
-        lately = self._looks is not None and now - self._looked_at <= LOOKED_LATELY_S
-        if not self._late_at:
-            self._late_at = now
-            if not lately:
-                self._looking.begin(LAST_LOOK_WHY, self.watch.port, LAST_LOOK_APART_S)
-        return lately or not self._looking.running or now - self._late_at > LAST_LOOK_WAIT_S
-
     def _report(self, outcome: Outcome) -> Report:
         """The report of `outcome`; the one already made where nothing has changed since."""
         if self._last is not None and self._last.outcome == outcome == self._said:
             return msgspec.structs.replace(self._last, ended=self._clock.wall())
-        looks = self._looks if outcome != Outcome.EXITED or self._looked_after_the_end() else None
+        looks = self._looks if outcome != Outcome.EXITED or after_the_end(self._looks) else None
         if outcome == Outcome.SERVING:
             looks = None  # taken while it was slow; it has come up since
         bundle = self._bundle(looks)
@@ -261,9 +202,6 @@ class Attempt:
 
     def _bundle(self, looks: TwoLooks | None) -> Bundle:
         return bundle_of(self.watch, self._folder.id, self._host, looks, tuple(self._gaps))
-
-    def _looked_after_the_end(self) -> bool:
-        return self._looks is not None and self._looks.why == ORPHANS_WHY
 
     def _write_bundle(self, bundle: Bundle) -> str:
         self._bundles += 1
@@ -292,13 +230,13 @@ class Attempt:
             )
         self._folder.write("report.json", redacted_json(report))
         self.publish([Verdict(**self.watch.stamp(), report=report)])
-        self._write_state(report.outcome)
+        self._state.write(report.outcome, self._token)
         self._journal.close()
         return report
 
     def _stop(self, outcome: Outcome) -> None:
         self.publish([Stopping(**self.watch.stamp(), why=str(outcome))])
-        self._write_state(outcome)
+        self._state.write(outcome, self._token)
         self._heeded = min(self._interrupts.count, 1)
         result = self._ending.stop(self._options.grace_s, lambda: self._while_ending(outcome))
         self.publish(list(self.watch.log.drain()))
@@ -312,7 +250,7 @@ class Attempt:
         if self._clock.monotonic() >= self._next_view:
             self._next_view = self._clock.monotonic() + VIEW_EVERY_S
             self._observer.tick(view_of(self.watch, self._folder.id, now=self._clock.wall(), looking=False))
-            self._write_state(outcome)
+            self._state.write(outcome, self._token)
 
     # Showing
 
@@ -323,36 +261,7 @@ class Attempt:
         self._ending.tend(self.watch.processes.values())
         looking = self._looking.running
         self._observer.tick(view_of(self.watch, self._folder.id, now=self._clock.wall(), looking=looking))
-        self._write_state(None)
-
-    def _write_state(self, outcome: Outcome | None) -> None:
-        judgement = self.watch.judgement
-        if judgement.motion != self._motion:
-            self._motion, self._since = judgement.motion, self._clock.wall() - judgement.quiet_s
-        counter = self.watch.phases.counter
-        self._state.write(
-            RunState(
-                run=self._folder.id,
-                supervisor=os.getpid(),
-                server=self.watch.target.root.pid,
-                url=self.watch.url,
-                phase=self.watch.phases.phase,
-                motion=judgement.motion,
-                why=judgement.why,
-                since=self._since,
-                quiet_s=round(judgement.quiet_s, 1),
-                progress=f"{counter.done:g}/{counter.total:g} {counter.unit}" if counter else "",
-                serving=self.watch.serving and judgement.motion != Motion.STALLED,
-                outcome=outcome,
-                at=self._clock.wall(),
-                boottime=self._clock.boottime(),
-                engine=self.watch.profile.name,
-                model=self.watch.command.served_name or self.watch.command.model,
-                started=self.watch.started_wall,
-                first_token_s=self._token.after_launch_s if self._token else None,
-                pid_space=pid_space(),
-            )
-        )
+        self._state.write(None, self._token)
 
 
 _NOT_KEPT = Gap(

@@ -1,23 +1,24 @@
 """Begin an attempt: make the run, start or join the server, put the watcher together, follow it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, closing
 
 from firstlight import evidence
-from firstlight.attempt.before import first_state, not_started, port_taken
-from firstlight.attempt.follow import Attempt, Ending
+from firstlight.attempt.before import not_started, port_taken
+from firstlight.attempt.ending import Ending, EndingOfOurs
+from firstlight.attempt.follow import Attempt
 from firstlight.attempt.scene import Scene
+from firstlight.attempt.state import first_state
 from firstlight.core import redact
 from firstlight.core.events import Started
-from firstlight.core.process import Process
 from firstlight.core.report import Report
 from firstlight.core.server import ServerCommand
 from firstlight.engines import profile_for
 from firstlight.errors import CommandNotFound, LaunchFailed
 from firstlight.gpus.watching import GpuReader
 from firstlight.supervise.attached import Attached
-from firstlight.supervise.launch.server import Server, StopResult
+from firstlight.supervise.launch.server import Server
 from firstlight.supervise.launch.start import launch
 from firstlight.supervise.liveness.history import History, machine_id
 from firstlight.supervise.liveness.judge import Liveness
@@ -55,7 +56,7 @@ def start(command: ServerCommand, scene: Scene, environ: Mapping[str, str] | Non
     except (CommandNotFound, LaunchFailed) as error:
         return not_started(command, folder, scene, error)
     with closing(shm), closing(server):
-        return _follow(server, _Ours(server, shm), command, folder, scene)
+        return _follow(server, EndingOfOurs(server, shm), command, folder, scene)
 
 
 def join(target: Attached, command: ServerCommand, scene: Scene) -> Report:
@@ -63,27 +64,6 @@ def join(target: Attached, command: ServerCommand, scene: Scene) -> Report:
     _remember_secrets(command)
     folder = new_run(scene.clock, command.engine)
     return _follow(target, target, command, folder, scene)
-
-
-class _Ours:
-    """The end of a server that firstlight started: its processes, then what it left in shared memory."""
-
-    def __init__(self, server: Server, shm: ShmWatch) -> None:
-        self._server = server
-        self._shm = shm
-
-    def tend(self, processes: Iterable[Process]) -> None:
-        self._shm.note(processes)
-
-    def stop(self, grace_s: float, while_waiting: Callable[[], None]) -> StopResult:
-        result = self._server.stop(grace_s, while_waiting)
-        return result._replace(left=(*result.left, *(f"/dev/shm/{name}" for name in self._shm.remove().left)))
-
-    def hurry(self) -> None:
-        self._server.hurry()
-
-    def release(self) -> bool:
-        return self._server.release()
 
 
 def _follow(
