@@ -27,7 +27,7 @@ _TUNES = (
 )
 """FlashInfer's and TensorRT-LLM's tuners, torch's and Triton's, and those of the libraries of AMD."""
 _TUNER = re.compile(r"tun(er|ing)?\w*\.py$|/triton/", re.IGNORECASE)
-_CACHE = ("cache hit", "from cache", "cached config", "loaded config", "hits on rank")
+_CACHE = ("cache hit", "from cache", "cached config", "loaded config", "configs from", "hits on rank")
 
 
 def _split(scene: Scene) -> Iterator[Sighting | Gap]:

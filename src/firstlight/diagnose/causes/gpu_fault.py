@@ -152,8 +152,10 @@ def _in_driver(thread: ThreadLook) -> bool:
 
 
 def _queues(scene: Scene, look: ProcessLook, thread: ThreadLook) -> bool:
-    """Whether it waits for a lock of the driver, which works on for another process of the server that moves."""
-    others = (one for one in runners(scene) if one.pid != look.process.id.pid)
+    """Whether it waits for a lock of the driver, which serves another process of the server that makes the same call:
+    that one moves."""
+    own = scene.standing(look.process.id.pid)
+    others = (one for one in runners(scene) if own and one.pid != own.pid and one.stack[:1] == own.stack[:1])
     return bool(_LOCKS.search(" ".join(_kernel(thread)[:3]))) and any(one.moves for one in others)
 
 

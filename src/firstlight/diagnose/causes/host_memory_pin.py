@@ -30,7 +30,8 @@ _PINS_IN_PYTHON = (
 """Memory that a network card or a transfer library is to reach is pinned as well."""
 _PINS_IN_CODE = re.compile(
     r"\b((cu|cuda|hip)(Mem)?(HostRegister|HostAlloc|MallocHost|AllocHost|HostMalloc)|pin_memory|alloc_pinned_memory"
-    r"|ibv_reg_mr|mlock|register_memory)(_v2)?\(|\bpin_memory=True"
+    r"|ibv_reg_mr|mlock2?|register_memory|registerLocalMemory|host_register|aclrtMallocHost|zeMemAllocHost"
+    r"|(zeros|empty)(_like)?_pinned)(_v2)?\(|\bpin_memory=True"
 )
 """Bindings leave no frame of their own; the line that calls them names them."""
 _SAYS = r"\d [GM]i?B (of )?(pinned |host |CPU )+memory|pinn(ed|ing) .*memory|host memory for hierarchical"

@@ -23,6 +23,7 @@ from firstlight.diagnose.devices import (
     some_in,
     spinning,
     spins,
+    still,
     unseen_places,
 )
 from firstlight.diagnose.scene import Scene
@@ -42,6 +43,7 @@ _WAITS_FOR_GPU = (
 )
 """CUDA and its kin, the runtime of ROCm, and that of Ascend."""
 _TAKES_A_RESULT = re.compile(r"\.(item|tolist|cpu|numpy|nonzero|synchronize)\(")
+_RUNS_MODEL = re.compile(r"^(forward\w*|execute_model|\w*dummy\w*_run\w*|profile_run|\w*capture\w*|\w*sample\w*)$")
 _JIT = re.compile(r"jit|compil|build|load_module|autotun", re.IGNORECASE)
 _JIT_FILES = re.compile(r"/(jit|compiler|autotuner?|tuner)/|cpp_extension|/autotuner\.py$")
 _LAUNCHES = re.compile(r"/triton/")
@@ -90,8 +92,8 @@ def _alone(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _in_one_place(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Nobody but this process is on the only GPU that is busy, without touching its memory; the process spins in one
-    place, and has no peers."""
+    """Nobody but this process is on the only GPU that is busy, without touching its memory; the process stays in one
+    place, where it runs the model, and has no peers."""
     cards = gpus(scene)
     if isinstance(cards, Gap):
         yield cards
@@ -99,8 +101,13 @@ def _in_one_place(scene: Scene) -> Iterator[Sighting | Gap]:
     busy = [card for card in cards if spins(card)]
     those = runners(scene)
     alone = len(those) == len(busy) == 1 and scene.bundle.nodes == 1 and scene.bundle.ranks <= 1
-    if alone and those[0].spins and _rests(busy[0]) and _is_own(busy[0], those[0].pid):
+    if alone and _is_held(scene, those[0]) and _rests(busy[0]) and _is_own(busy[0], those[0].pid):
         yield from both(quoted(scene, those), spinning(scene)) if complete(scene) and not _builds(those[0]) else ()
+
+
+def _is_held(scene: Scene, one: Standing) -> bool:
+    """Whether it burns CPU in one place, as CUDA waits, or sleeps where it runs the model, as it waits if told so."""
+    return one.spins or (still(scene) and any(_RUNS_MODEL.search(frame.function) for frame in one.stack))
 
 
 def _rests(card: Gpu) -> bool:
@@ -144,7 +151,7 @@ CAUSE = Cause(
         ),
         supports("Is a GPU busy without working, with no other rank that it could wait for?", _alone),
         supports(
-            "Does the only process spin in one place while its GPU is busy and touches no memory?", _in_one_place
+            "Does the only process stay in one place while its GPU is busy and touches no memory?", _in_one_place
         ),
         rules_out("Does a rank stand in an exchange with others?", _meets),
         rules_out("Are the ranks in different places?", _apart),

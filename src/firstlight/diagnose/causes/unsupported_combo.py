@@ -7,10 +7,11 @@ from fnmatch import fnmatch
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
+from firstlight.core.log import LogLine
 from firstlight.core.vocabulary import Motion, Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, supports
 from firstlight.diagnose.devices import some_in, version
-from firstlight.diagnose.failures.kinds import refusal
+from firstlight.diagnose.failures.kinds import follows, refusal
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
@@ -42,6 +43,9 @@ KNOWN = (
 WENT_ON = 3
 """Lines after an exception: more, and it was got over."""
 _RAISED = re.compile(r"\s{0,3}(?:\w{1,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)\b(?::|$)")
+_LEVELS = frozenset({"ERROR", "CRITICAL", "FATAL", "E", "F"})
+_FRAME = re.compile(r"Traceback|  ")
+"""Tracebacks have the level of what they are told with."""
 _MEANS_NOTHING = re.compile(r"\b(GET|HEAD) /\S|shared memory broadcast block|^Waiting for|Engine \d+: Avg")
 """What a server says regardless: probes, counts, and complaints that somebody does not come back."""
 _UNSUPPORTED = re.compile(
@@ -61,18 +65,24 @@ def _stands_there(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _says(scene: Scene) -> Iterator[Sighting]:
-    """Somebody raised that something is not supported, and nothing else since; nobody ended of it, and whoever asked
-    gets no answer. Who was refused for one request, and told so, is followed by the next."""
+    """Somebody failed as something is not supported, and with nothing else since; nobody ended of it, and whoever
+    asked gets no answer. Who was refused for one request, and told so, is followed by the next."""
     bundle = scene.bundle
     if scene.deaths or bundle.motion is Motion.MOVING or (bundle.phase is Phase.SERVING and not bundle.question):
         return
     told = sorted(lines(bundle), key=lambda line: line.at)
-    last = next((at for at in reversed(range(len(told))) if _RAISED.match(told[at].message)), None)
+    last = next((at for at in reversed(range(len(told))) if _is_error(told[at])), None)
     after = [] if last is None else [line for line in told[last + 1 :] if not _MEANS_NOTHING.search(line.message)]
     if last is not None and len(after) <= WENT_ON:
         line = told[last]
         if _UNSUPPORTED.search(line.message) and refusal(line.message) is None:
             yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else ())
+
+
+def _is_error(line: LogLine) -> bool:
+    """Whether an exception or an error is told, and not that of somebody else."""
+    told = bool(_RAISED.match(line.message)) or line.level.upper() in _LEVELS
+    return told and not follows(line.message) and not _FRAME.match(line.message)
 
 
 def _foreseen(scene: Scene) -> Iterator[Sighting]:
