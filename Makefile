@@ -30,7 +30,7 @@ up: $(VENV)/.ready-embedded ## bring up the embedded engine with a real model, a
 	$(VENV)/bin/firstlight up --once
 
 test: lint ## check the style and the types, and run the tests
-	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "not engines"
+	$(VENV)/bin/python -m pytest -n $(WORKERS) -m "not engines"
 
 lint: $(VENV)/.ready-dev ## check the style and the types
 	$(VENV)/bin/python -m ruff check

@@ -18,6 +18,7 @@ from firstlight.testing.scenarios import Scenario, run
 
 SLEEPERS = 8
 BURNERS = 2
+OF_SCENARIOS = ("test_healthy.py", "test_stalls.py", "test_zoo.py")
 LONGEST_FIRST = ("live", "embedded", "property")
 
 
@@ -50,9 +51,6 @@ def scenario_of(item: pytest.Item) -> Scenario | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
-    for item in items:
-        together = "scenarios" if scenario_of(item) else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(together))
 
 
 def _turn(item: pytest.Item) -> int:
@@ -61,6 +59,20 @@ def _turn(item: pytest.Item) -> int:
         return -1
     folder = item.path.relative_to(Path(__file__).parent).parts[0]
     return LONGEST_FIRST.index(folder) if folder in LONGEST_FIRST else len(LONGEST_FIRST)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Where several workers run the tests, which of them stay together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "scenarios" if file.endswith(OF_SCENARIOS) else file
+
+    config.option.loadscopereorder = False
+    return Together(config, log)
 
 
 @pytest.fixture(scope="session")
