@@ -12,7 +12,7 @@ from firstlight.core.graph import Signature
 from firstlight.core.vocabulary import Motion, Phase
 from firstlight.diagnose import Change, Difference
 from firstlight.supervise.liveness.judge import Judgement, Thresholds
-from firstlight.supervise.liveness.naps import longest_nap
+from firstlight.supervise.liveness.naps import is_awaited, longest_nap
 from firstlight.supervise.liveness.suspicion import Sleep
 
 WHY = "it is as quiet as in the stall that is known"
@@ -62,4 +62,4 @@ def _is_explained(judgement: Judgement, sleeps: Mapping[int, Sleep], now: float)
     processes = {process.id.pid: process for process in judgement.processes}
     silent_s, thresholds = judgement.quiet_s, Thresholds()
     found = longest_nap(sleeps, processes, at=now, silent_s=silent_s, thresholds=thresholds)
-    return found is not None and silent_s + found[1] <= thresholds.naps_s
+    return found is not None and is_awaited(found[1], silent_s, thresholds)

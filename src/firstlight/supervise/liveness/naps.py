@@ -51,9 +51,14 @@ def longest_nap(
         for left_s, whole_s in [_times(sleep, process, at)]
         if whole_s >= thresholds.nap_s
     ]
-    awaited = [one for one in napping if silent_s + one[0] <= thresholds.naps_s]
+    awaited = [one for one in napping if is_awaited(one[0], silent_s, thresholds)]
     left_s, process = max(awaited or napping, key=lambda one: one[0], default=(0.0, None))
     return None if process is None else (process, left_s)
+
+
+def is_awaited(left_s: float, silent_s: float, thresholds: Thresholds) -> bool:
+    """Whether a nap that goes on for `left_s` after a silence of `silent_s` ends soon enough to wait for it."""
+    return silent_s + left_s <= thresholds.naps_s
 
 
 def _times(sleep: Sleep, process: ProcessMotion, at: float) -> tuple[float, float]:
@@ -82,7 +87,7 @@ def explains(nap: Nap, suspicion: Suspicion, facts: Facts, thresholds: Threshold
     """
     if suspicion == Suspicion.STOPPED or (suspicion == Suspicion.LOST and facts.peer_lost):
         return False
-    return nap.until - _silent_since(suspicion, facts) <= thresholds.naps_s
+    return is_awaited(nap.until - facts.now, facts.now - _silent_since(suspicion, facts), thresholds)
 
 
 def _silent_since(suspicion: Suspicion, facts: Facts) -> float:

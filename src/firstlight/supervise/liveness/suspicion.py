@@ -48,7 +48,8 @@ class Thresholds(Record):
     promise to report a silent stall within 30 s of its last progress. `lost_s` lets a server that falls by itself
     fall, most need a second or two. After looks that showed life the next wait is longer, up to the last of its list,
     until there is a real signal again. `blind_factor`: with neither bytes nor sockets to see, or with a GPU that does
-    not answer, silence means less.
+    not answer, silence means less. `nap_s` and `naps_s` bound the sleeps that are waited for, as `naps` says; a look
+    follows `woken_s` after one is over.
     """
 
     interval_s: float = 1.0
