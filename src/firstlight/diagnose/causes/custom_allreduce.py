@@ -1,6 +1,7 @@
 """The engine's own all-reduce over peer memory: it exports buffers that CUDA cannot export, or spins for writes that
 never arrive. Often only the trigger: ACS or the IOMMU is behind it."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -12,15 +13,19 @@ from firstlight.diagnose.devices import (
     all_in,
     diverted,
     in_place,
+    over_pcie,
     runners,
     spinning,
+    spins,
     still,
 )
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, said, variable
+from firstlight.diagnose.sightings import both, gpus, said, variable
 
 _FAILED = r"(cuda|hip) error.*custom_all_reduce\.cu|custom_all_reduce\.cu\S*:\d+.*(error|invalid)"
 _SET_UP = r"\((symm_mem|\w*symmetric_memory)\w*\.py"
+_WAITS_FOR_GPU = r"^\S*synchronize\w* ?\(|^(cu|cuda|hip)(Stream|Event|Device|Ctx)(Synchronize|Query)"
+_CHOICE = re.compile(r"Using \['(\w*CUSTOM|QUICK_REDUCE)'")
 _SYMMETRIC = r"symm(etric)?_mem"
 _SEGMENTS = r"PYTORCH_(CUDA_|HIP_)?ALLOC_CONF"
 
@@ -41,6 +46,21 @@ def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _diverted(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(all_in(scene, CUSTOM_ALL_REDUCE), diverted(scene))
+
+
+def _is_the_first_choice(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank waits for its GPU, which spins, nothing but PCIe is between them, and the engine says that it asks
+    this all-reduce before any other. Where the host waits, no frame tells which one the GPUs are in."""
+    cards = gpus(scene)
+    if not isinstance(cards, Gap) and len(cards) > 1 and all(over_pcie(card) and spins(card) for card in cards):
+        yield from both(both(all_in(scene, _WAITS_FOR_GPU), spinning(scene)), _chosen(scene))
+
+
+def _chosen(scene: Scene) -> Iterator[Sighting]:
+    """What the engine says of the ways that it has chosen for tensor parallel ranks, in their order."""
+    for one in said(scene, r"all-reduce backends .*dispatch order.* group 'tp\b"):
+        if _CHOICE.search(one.quote):
+            yield one
 
 
 def _sets_up(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -65,6 +85,9 @@ CAUSE = Cause(
         decides("Did it fail to export memory of expandable segments, and end a rank?", _exports_segments),
         supports("Do GPUs spin while every rank is in it?", _spins),
         supports("Is every rank in it while ACS, IOMMU or BAR1 is in the way of peers?", _diverted),
+        supports(
+            "Do GPUs spin over PCIe, with it the engine's first choice among all-reduces?", _is_the_first_choice
+        ),
         supports("Is every rank in the set-up of memory for it, unmoved?", _sets_up),
         rules_out("Is it switched off?", _off),
         foresees("Are expandable segments on, whose memory it cannot export?", _expandable),

@@ -268,3 +268,18 @@ def test_a_download_of_a_server_that_is_gone_is_no_slow_start(judge):
     assert judge(bundle(front(), loads, folders=grows), "slow_network_load").word == "established"
     left = bundle(helper(ppid=1), folders=grows, exits=[ended(front(), signal=15)])
     assert judge(left, "slow_network_load").finding is None
+
+
+def _chooses(first: str, *, linked: bool = False, stack: str = "synchronize (torch/cuda/__init__.py:985)") -> Bundle:
+    links = {"nvlinks": 12, "nvlinks_down": 0} if linked else {"nvlinks": 0, "nvlinks_down": 0}
+    cards = tuple(_busy(index=at, fabric="not supported", **links) for at in range(2))
+    told = f"Using ['{first}', 'PYNCCL'] all-reduce backends (in dispatch order) for group 'tp:0' out of ['CUSTOM']"
+    made = ranks(2, stack=[stack, "warm_up (/srv/run.py:9)"], state="R", cpu=1.0)
+    return bundle(front(), made, gpus=cards, log=[line(told, number=0)])
+
+
+def test_which_all_reduce_gpus_spin_in_the_engine_may_have_said(judge):
+    assert judge(_chooses("CUSTOM"), "custom_allreduce").word == "supported"
+    assert judge(_chooses("SYMM_MEM"), "custom_allreduce").finding is None
+    assert judge(_chooses("CUSTOM", linked=True), "custom_allreduce").finding is None
+    assert judge(_chooses("CUSTOM", stack="recv (/srv/loop.py:9)"), "custom_allreduce").finding is None
