@@ -60,7 +60,7 @@ def facts_of(process: Process, clock: Clock | None = None) -> ProcessFacts:
     a gap."""
     pid, clock = process.id.pid, clock or SystemClock()
     environ = Probe("environment", lambda: environ_after_exec(pid, clock), pid).result(
-        Deadline(clock, ENVIRONMENT_S, "it")
+        Deadline(clock, ENVIRONMENT_S, "the environment")
     )
     known: Mapping[str, str] = {} if isinstance(environ, Gap) else environ
     libraries = Probe("libraries", lambda: libraries_of(pid, known, clock), pid)
