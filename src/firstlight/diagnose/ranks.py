@@ -21,6 +21,11 @@ _MEETING_IN_LIBRARIES = re.compile(
     re.IGNORECASE,
 )
 """Of servers that are not written in Python, or whose Python does not show."""
+_MEETING_IN_CODE = re.compile(
+    r"\b\w*comm\w*(\(\))?\.I?(all_?reduce|all_?gatherv?|bcast|barrier|all_?to_?allv?|reduce_scatter\w*)\(",
+    re.IGNORECASE,
+)
+"""Bindings of MPI leave no frame of their own; the line that calls them names them."""
 _MEETING_PLACES = re.compile(
     r"/torch/distributed/|/deep_ep/|/(pynccl|parallel_state|shm_broadcast|custom_all_reduce|communication_op)\w*\.py$"
     r"|/firstlight/embedded/worker/meeting\.py$"
@@ -47,7 +52,14 @@ def meets_others(standing: Standing) -> bool:
     python = standing.stack
     if not python:
         return any(map(_MEETING_IN_LIBRARIES.search, standing.words))
-    return any(_MEETING.search(frame.function) or _MEETING_PLACES.search(frame.file) for frame in python)
+    return meets_in_code(standing) or any(
+        _MEETING.search(frame.function) or _MEETING_PLACES.search(frame.file) for frame in python
+    )
+
+
+def meets_in_code(standing: Standing) -> bool:
+    """Whether its innermost line of Python calls what needs the other ranks, and that has no frame."""
+    return bool(standing.stack and _MEETING_IN_CODE.search(standing.stack[0].code))
 
 
 def workers(standings: tuple[Standing, ...]) -> tuple[Standing, ...]:

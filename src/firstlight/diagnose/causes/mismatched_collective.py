@@ -27,6 +27,7 @@ from firstlight.diagnose.devices import (
     unseen_places,
 )
 from firstlight.diagnose.quotes import shortened
+from firstlight.diagnose.ranks import meets_in_code
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 from firstlight.diagnose.standing import Standing
@@ -128,17 +129,23 @@ def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
 
 def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
     """Every rank waits in a collective, nothing moves, and they got there from different places."""
-    those = in_place(scene, COLLECTIVE)
+    those = _meeting(scene)
     if still(scene) and complete(scene) and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
         yield from quoted(scene, (ones[0] for ones in _places(scene).values()), COLLECTIVE)
     yield from unseen_places(scene)
+
+
+def _meeting(scene: Scene) -> tuple[Standing, ...]:
+    """Those in a collective, be it one that only the line that calls it names."""
+    named = in_place(scene, COLLECTIVE)
+    return (*named, *(one for one in runners(scene) if one not in named and meets_in_code(one)))
 
 
 def _places(scene: Scene) -> dict[object, list[Standing]]:
     """Those in a collective by it and the functions that called it, lines left out."""
     wanted = re.compile(COLLECTIVE, re.IGNORECASE)
     found: dict[object, list[Standing]] = defaultdict(list)
-    for one in in_place(scene, COLLECTIVE):
+    for one in _meeting(scene):
         called = [f"{frame.function} ({frame.file}" for frame in one.stack]
         at = next((at for at, words in enumerate(called) if wanted.search(words)), 0)
         found[tuple(called[at:])].append(one)

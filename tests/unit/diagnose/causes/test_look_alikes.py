@@ -283,3 +283,18 @@ def test_which_all_reduce_gpus_spin_in_the_engine_may_have_said(judge):
     assert judge(_chooses("SYMM_MEM"), "custom_allreduce").finding is None
     assert judge(_chooses("CUSTOM", linked=True), "custom_allreduce").finding is None
     assert judge(_chooses("CUSTOM", stack="recv (/srv/loop.py:9)"), "custom_allreduce").finding is None
+
+
+@pytest.mark.parametrize("code", ["return comm.allreduce(free, op=MPI.MIN)", "free = mpi_comm().allgather(free)"])
+def test_a_collective_of_mpi_is_named_by_the_line_that_calls_it(judge, code):
+    def apart(code: str) -> Bundle:
+        asks, waits = f"free_memory (/srv/loader.py:38): {code}", "local_mpi_barrier (/srv/utils.py:655)"
+        made = [
+            rank(at, stack=[(asks, waits)[at % 2], "load (/srv/loader.py:90)"], state="R", cpu=1.0) for at in range(4)
+        ]
+        return bundle(front(), made)
+
+    assert judge(apart(code), "mismatched_collective").word == "supported"
+    assert judge(apart(code), "rank_elsewhere").finding is None
+    assert judge(apart("return psutil.virtual_memory().available"), "mismatched_collective").finding is None
+    assert judge(apart("return psutil.virtual_memory().available"), "rank_elsewhere").finding is not None
