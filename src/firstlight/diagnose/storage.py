@@ -15,6 +15,8 @@ from firstlight.diagnose.sightings import processes, threads
 WEIGHTS = re.compile(
     r"\.(safetensors|gguf|ggml|bin|pt|pth|ckpt|npz|npy|tensors|engine|plan|onnx|onnx_data|h5|distcp|nemo|msgpack)$"
 )
+PRESSED, FAR_MORE = 20.0, 2.0
+"""Percent of the time in which tasks wait for storage, and how often that of memory, from which it holds them up."""
 CACHES = ("compile_cache", "engine_cache", "extensions")
 _SLOW = re.compile(
     r"nfs\d?|lustre|cifs|smb\d?|9p|ceph|gpfs|beegfs|glusterfs|afs|virtiofs|wekafs|ocfs2|gfs2|orangefs|pvfs2|panfs|acfs|mfs|vboxsf|vmhgfs|prl_fs|drvfs|davfs|smb3|nbd|yrfs|cpfs|icfs|quobyte|curvefs|cubefs|cvmfs|juicefs|hdfs|fuse(\.(?!.*overlay).*)?|fuseblk"
@@ -92,6 +94,13 @@ def in_reclaim(scene: Scene) -> Iterator[Sighting | Gap]:
         where = kernel_functions(thread)
         if not isinstance(where, Gap) and reclaims(thread):
             yield _waiting(scene, one, thread, where)
+
+
+def is_what_lacks(scene: Scene) -> bool:
+    """Whether tasks wait for storage far more than for memory: a file that memory does not hold counts as both."""
+    share, memory = (scene.last.pressure.io_some, scene.last.pressure.memory_some) if scene.last else (0.0, 0.0)
+    known = not isinstance(share, Gap) and not isinstance(memory, Gap)
+    return known and share >= max(PRESSED, FAR_MORE * memory)  # type: ignore[operator]
 
 
 def reclaims(thread: ThreadLook) -> bool:

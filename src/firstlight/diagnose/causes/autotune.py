@@ -104,7 +104,7 @@ CAUSE = Cause(
     id="autotune",
     nature=Nature.DIVERGED,
     together=True,
-    title="{who} tunes kernels while other ranks do not",
+    title="kernels are being tuned by {who}, and not by the other ranks",
     clues=(
         decides(
             "Do ranks meet in the tuner while others, who alone found cached results, are past it?", _one_had_them

@@ -112,10 +112,10 @@ def _swapped_and_pressed(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _cache_in_the_way(scene: Scene) -> Iterator[Sighting | Gap]:
     """A GPU shares the machine's memory, the page cache has taken nearly all of it, and somebody loads weights or
-    copies to the GPU: its driver counts the cache as used."""
+    copies to the GPU: its driver counts the cache as used. Not where storage is what is waited for."""
     loading = scene.bundle.phase in {Phase.WEIGHTS, Phase.DRAFT_INIT}
     copying = (*where.stands(scene, _COPIES, native=True), *(where.stands(scene, _LOADS) if loading else ()))
-    yield from both(_little_is_free(scene), copying)
+    yield from both(_little_is_free(scene), copying) if not storage.is_what_lacks(scene) else ()
 
 
 def _little_is_free(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -18,7 +18,6 @@ FAULTS_S = 5.0
 FAST_BYTES_S = 500_000_000
 """What a local disk gives; below it, a load that faults is held up by its storage."""
 PRESSED = 20.0
-FAR_MORE = 2.0
 IDLE_CORES = 0.5
 _NO_ANSWER = (
     r"(nfs|lustre|ceph).*(not responding|timed ?out|hung)|I/O error, dev|nvme.*(I/O|timeout)|Buffer I/O error"
@@ -135,12 +134,10 @@ def _counted(scene: Scene) -> Iterator[Sighting]:
 
 
 def _short_of_memory(scene: Scene) -> Iterator[Sighting]:
-    """The machine is short of memory, which also makes pages come and go; not where tasks wait for storage far more
-    than for memory, since a file that memory does not hold counts as both."""
+    """The machine is short of memory, which also makes pages come and go."""
     look = scene.last
-    share, storage_share = (look.pressure.memory_some, look.pressure.io_some) if look else (0.0, 0.0)
-    read = not isinstance(storage_share, Gap) and not isinstance(share, Gap) and storage_share >= FAR_MORE * share
-    if not isinstance(share, Gap) and share >= PRESSED and not read:
+    share = look.pressure.memory_some if look else 0.0
+    if not isinstance(share, Gap) and share >= PRESSED and not storage.is_what_lacks(scene):
         yield Sighting(f"tasks waited for memory {share:.0f} % of the last ten seconds")
 
 

@@ -127,6 +127,18 @@ def test_a_checkpoint_that_memory_does_not_hold_is_still_read_slowly(judge):
     assert judge(_pages(memory_some=60.0), "slow_storage").word == "open"
 
 
+def test_a_cache_that_took_the_memory_of_a_gpu_is_not_in_the_way_where_storage_is_what_lacks(judge):
+    def spark(**pressure: float) -> Bundle:
+        shared = gpus(1, name="NVIDIA GB10", memory_total_bytes=121 * GB)
+        small = host(memory_bytes=121 * GB, memory_free_bytes=4 * GB)
+        made = replace(_pages(memory_free_bytes=4 * GB, **pressure), host=small)
+        return replace(made, looks=tuple(replace(look, gpus=shared) for look in made.looks))
+
+    assert judge(spark(memory_some=21.0, io_some=88.0), "memory_pressure").finding is None
+    assert judge(spark(memory_some=71.0, io_some=52.0), "memory_pressure").word == "supported"
+    assert judge(spark(memory_some=21.0), "memory_pressure").word == "supported"
+
+
 def _pins(first: Moves, second: str = PINS, **behind: object) -> Bundle:
     told = {"state": "D", "wchan": BEHIND[0], "kernel": BEHIND, **behind}
     return bundle(front(), rank(0, stack=[PINS], state="R", moves=first), rank(1, stack=[second], **told))
