@@ -24,6 +24,8 @@ IDLE_MEMORY_PERCENT = 1
 _PATCHED_SINCE = (80,)
 LOW_POWER_SHARE = 0.4
 """Busy GPUs that draw no more of their power limit only wait: reports of spins have 15 to 40 %."""
+LOW_POWER_W = 30.0
+"""Where no limit is told: reports of chips that spin have 15 to 25 W."""
 
 COMMUNICATOR = r"n?r?cclCommInit|ncclCommSplit|CommInitRank|init[NH]CCLComm|[NH]CCLComm::create"
 COLLECTIVE = (
@@ -84,11 +86,21 @@ def quoted(scene: Scene, those: Iterable[Standing], pattern: str = "") -> Iterat
 
 
 def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
-    """Everybody who runs the model, two or more on all machines, stands there, and none has ended."""
+    """Everybody who runs the model stands there, as far as their stacks could be seen, and none has ended. They are
+    two or more on all machines, or one here whose peers are elsewhere."""
     those = in_place(scene.whole, pattern)
-    if len(those) > 1 and len(those) == len(runners(scene.whole)) and complete(scene):
+    everybody = runners(scene.whole)
+    hidden = [one for one in everybody if _is_hidden(one)]
+    several = len(those) > 1 or (len(those) == 1 and scene.whole.bundle.nodes > 1)
+    if several and len(those) > len(hidden) and len(those) + len(hidden) == len(everybody) and complete(scene):
         yield from quoted(scene, in_place(scene, pattern), pattern)
     yield from unseen_places(scene)
+
+
+def _is_hidden(one: Standing) -> bool:
+    """Whether it cannot be seen where it stands, and it does not move: as far as one can tell it does as the others
+    do."""
+    return not one.words and not one.moves and one.thread is not None and isinstance(one.thread.stack, Gap)
 
 
 def some_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
@@ -137,8 +149,12 @@ def spins(card: Gpu) -> bool:
     if isinstance(card.utilisation, Gap) or card.utilisation < BUSY_PERCENT:
         return False
     rests = not isinstance(card.memory_activity, Gap) and card.memory_activity <= IDLE_MEMORY_PERCENT
-    known = not isinstance(card.power_w, Gap) and not isinstance(card.power_limit_w, Gap)
-    return rests or (known and card.power_w <= LOW_POWER_SHARE * card.power_limit_w)  # type: ignore[operator]
+    return rests or (not isinstance(card.power_w, Gap) and card.power_w <= _low_power(card))
+
+
+def _low_power(card: Gpu) -> float:
+    """Chips that share their power with a CPU tell of no limit (GB10)."""
+    return LOW_POWER_W if isinstance(card.power_limit_w, Gap) else LOW_POWER_SHARE * card.power_limit_w
 
 
 def _load(card: Gpu) -> str:

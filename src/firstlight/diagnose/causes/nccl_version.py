@@ -18,13 +18,15 @@ from firstlight.diagnose.devices import (
     quoted,
     runners,
     some_in,
+    spinning,
+    spins,
     still,
     unseen_native,
     version,
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, libraries, said, stands_in
+from firstlight.diagnose.sightings import both, gpus, libraries, said, stands_in
 
 APPEND_FIXED = (2, 29, 3)
 """On aarch64 ncclProxyGetPostedOps loses slots of the proxy's queue before this version, until nobody can append."""
@@ -37,6 +39,10 @@ _APPEND = r"^ncclLocalOpAppend\b"
 _CAPTURE = r"^\S*(capture|graph)\w* \(|cudaStream(Begin|End)Capture|cuGraphInstantiate"
 
 
+_WAITS_FOR_GPU = (
+    r"^\S*synchronize\w* ?\(|^(cu|cuda)(Stream|Event|Device|Ctx)(Synchronize|Query)|^(cu|cuda)GraphLaunch"
+    r"|^replay \(graphs\.py"
+)
 _BEFORE_LAUNCH = r"^ncclLaunchKernelBefore_NoUncapturedCuda\b"
 
 
@@ -68,6 +74,19 @@ def _waits_to_append(scene: Scene) -> Iterator[Sighting | Gap]:
     """A rank waits for a free slot. It yields its CPU and asks again, so that it is mostly seen running."""
     yield from stands_in(scene, _APPEND, native=True, waiting=True)
     yield from quoted(scene, tuple(one for one in in_place(scene, _APPEND) if one.spins), _APPEND)
+
+
+def _may_have_lost_slots(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Ranks of several machines, whose messages go through that queue, wait in an exchange or for GPUs that spin;
+    communicators are long made. Where native frames cannot be had, the wait for a slot is not to be seen."""
+    cards, host = gpus(scene), scene.bundle.host
+    if isinstance(cards, Gap):
+        yield cards
+        return
+    apart = scene.whole.bundle.nodes > 1 and host.cpu_arch == "aarch64"
+    if apart and cards and all(map(spins, cards)) and still(scene) and not in_place(scene.whole, COMMUNICATOR):
+        waiting = all_in(scene, f"{COLLECTIVE}|{_WAITS_FOR_GPU}")
+        yield from both(both(_older(scene, APPEND_FIXED), waiting), spinning(scene))
 
 
 def _older(scene: Scene, fixed: tuple[int, ...]) -> Iterator[Sighting | Gap]:
@@ -158,6 +177,10 @@ CAUSE = Cause(
     clues=(
         decides("On aarch64, is a rank out of proxy slots with an NCCL that loses them?", _lost_slots),
         supports("Does a rank wait for a free slot of the proxy?", _waits_to_append),
+        supports(
+            "On aarch64, do ranks of several machines wait for GPUs that spin, with an NCCL that loses slots?",
+            _may_have_lost_slots,
+        ),
         supports("Is a version with a known fault in the place where it shows?", _known),
         supports("Do processes in NCCL map different builds of it?", _different),
         supports("Do ranks that wait in NCCL have different settings of it?", _set_differently),

@@ -7,8 +7,18 @@ from itertools import dropwhile, takewhile
 from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
 from firstlight.core.look import NativeFrame, ProcessLook
+from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
-from firstlight.diagnose.devices import COMMUNICATOR, unseen_native
+from firstlight.diagnose.devices import (
+    COMMUNICATOR,
+    complete,
+    in_place,
+    quoted,
+    runners,
+    still,
+    unseen_native,
+    unseen_places,
+)
 from firstlight.diagnose.failures import ended
 from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.losses import CRASHES
@@ -32,6 +42,11 @@ _CUDA_CALLS = (
     rf"{COMMUNICATOR}|^cu(da)?(Init|Mem|Malloc|Ctx|Module|Library|Stream|Event|DevicePrimary)\w*"
     r"|^(_cuda_init|set_device|mem_get_info) "
 )
+_WAITS_IN_CUDA = (
+    r"^(cu(da)?|hip)(Graph|Launch|Func|Stream|Event|Device|Ctx)\w* \(|^(replay|capture_(begin|end)) \(graphs\.py"
+    r"|^(synchronize|query|wait_stream|wait_event) \((streams|__init__)\.py"
+)
+"""Where any kernel that hangs shows, too: only with nobody moving does it tell."""
 
 
 def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -81,6 +96,25 @@ def _maps_it_in_cuda(scene: Scene) -> Iterator[Sighting | Gap]:
     places = (*stands_in(scene, _CUDA_CALLS), *stands_in(scene, _CUDA_CALLS, native=True))
     within = [one for one in places if isinstance(one, Gap) or set(one.pids) & users]
     yield from both(_mapped(scene), within)
+
+
+def _all_wait_with_it(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Everybody who runs the model maps a shim and waits in CUDA, unmoved."""
+    users = {one.process.id.pid for one, _ in _shims_by_process(scene)}
+    those = runners(scene)
+    if those and all(one.pid in users for one in those) and still(scene) and complete(scene):
+        if all(one in in_place(scene, _WAITS_IN_CUDA) for one in those):
+            yield from both(_mapped(scene), quoted(scene, those, _WAITS_IN_CUDA))
+        yield from unseen_places(scene)
+
+
+def _meets_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Where no stack may be taken: everybody who runs the model maps a shim, and communicators do not come about."""
+    users = {one.process.id.pid for one, _ in _shims_by_process(scene)}
+    those = runners(scene)
+    hidden = all(one.pid in users and one.thread and isinstance(one.thread.stack, Gap) for one in those)
+    if those and hidden and scene.bundle.phase is Phase.COMM_INIT and still(scene) and complete(scene):
+        yield from _mapped(scene)
 
 
 def _mapped(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -136,6 +170,8 @@ CAUSE = Cause(
         supports(
             "Does a process into which such a library is loaded stand in a CUDA or NCCL call?", _maps_it_in_cuda
         ),
+        supports("Does everybody who runs the model have such a library, and wait in CUDA?", _all_wait_with_it),
+        supports("Has everybody such a library where communicators do not come about, unseen?", _meets_unseen),
         foresees("Is a library preloaded that comes between the program and CUDA?", _preloads),
     ),
     advice=Advice(
