@@ -90,14 +90,14 @@ def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
     two or more on all machines, or one here whose peers are elsewhere."""
     those = in_place(scene.whole, pattern)
     everybody = runners(scene.whole)
-    hidden = [one for one in everybody if _is_hidden(one)]
+    hidden = [one for one in everybody if is_hidden(one)]
     several = len(those) > 1 or (len(those) == 1 and scene.whole.bundle.nodes > 1)
     if several and len(those) > len(hidden) and len(those) + len(hidden) == len(everybody) and complete(scene):
         yield from quoted(scene, in_place(scene, pattern), pattern)
     yield from unseen_places(scene)
 
 
-def _is_hidden(one: Standing) -> bool:
+def is_hidden(one: Standing) -> bool:
     """Whether it cannot be seen where it stands, and it does not move: as far as one can tell it does as the others
     do."""
     return not one.words and not one.moves and one.thread is not None and isinstance(one.thread.stack, Gap)
@@ -107,6 +107,13 @@ def some_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
     """Somebody who runs the model stands there."""
     yield from quoted(scene, in_place(scene, pattern), pattern)
     yield from unseen_places(scene)
+
+
+def unseen_and_still(scene: Scene) -> Iterator[Sighting]:
+    """Nobody who runs the model moves, and none of their stacks could be seen."""
+    those = runners(scene)
+    if those and scene.whole.changes and still(scene) and all(map(is_hidden, those)):
+        yield Sighting("nobody who runs the model moves, and where they stand could not be seen")
 
 
 def unseen_places(scene: Scene) -> Iterator[Gap]:
@@ -142,6 +149,16 @@ def spinning(scene: Scene) -> Iterator[Sighting | Gap]:
     for card in cards:
         if spins(card):
             yield Sighting(_load(card))
+
+
+def spinning_or_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
+    """As above; where no driver tells what GPUs do, that nobody who runs the model moves."""
+    cards = gpus(scene)
+    hidden = isinstance(cards, Gap) or (bool(cards) and all(isinstance(card.utilisation, Gap) for card in cards))
+    if hidden and scene.whole.changes and still(scene):
+        yield Sighting("nobody who runs the model moves; what GPUs do could not be seen")
+    else:
+        yield from spinning(scene)
 
 
 def spins(card: Gpu) -> bool:

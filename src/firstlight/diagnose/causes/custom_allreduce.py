@@ -16,6 +16,7 @@ from firstlight.diagnose.devices import (
     over_pcie,
     runners,
     spinning,
+    spinning_or_unseen,
     spins,
     still,
 )
@@ -41,7 +42,7 @@ def _expandable(scene: Scene) -> Iterator[Sighting]:
 
 def _spins(scene: Scene) -> Iterator[Sighting | Gap]:
     """Fused with what follows it or not, it spins for flags that peers write."""
-    yield from both(all_in(scene, f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"), spinning(scene))
+    yield from both(all_in(scene, f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"), spinning_or_unseen(scene))
 
 
 def _diverted(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -83,7 +84,7 @@ CAUSE = Cause(
     title="the engine's own all-reduce over peer memory does not get through",
     clues=(
         decides("Did it fail to export memory of expandable segments, and end a rank?", _exports_segments),
-        supports("Do GPUs spin while every rank is in it?", _spins),
+        supports("Do GPUs spin, or nobody move where that is unseen, while every rank is in it?", _spins),
         supports("Is every rank in it while ACS, IOMMU or BAR1 is in the way of peers?", _diverted),
         supports(
             "Do GPUs spin over PCIe, with it the engine's first choice among all-reduces?", _is_the_first_choice

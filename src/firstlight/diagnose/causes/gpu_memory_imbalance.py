@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.core.words import size
-from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees
+from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said
 
@@ -19,6 +19,11 @@ _SAYS = (
 
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(said(scene, _SAYS), _unequal(scene))
+
+
+def _told(scene: Scene) -> Iterator[Sighting]:
+    """Whoever compared the GPUs found them unequal; where the memory was given back since, nothing shows it now."""
+    yield from (one._replace(what="one of them") for one in said(scene, r"memory capacity is (un|im)balanced"))
 
 
 def _unequal(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -47,6 +52,7 @@ CAUSE = Cause(
     title="the GPUs have unequal memory free; {what} is used by somebody else",
     clues=(
         decides("Does the engine refuse unequal memory, and is it unequal?", _refused),
+        supports("Does the engine say that memory is unequal?", _told),
         foresees("Is the memory of the GPUs unequally free?", _unequal),
     ),
     advice=Advice(

@@ -23,16 +23,21 @@ _CAPTURED = (
 )
 
 
+def _is_capturing(scene: Scene) -> bool:
+    """By the log, or by what is on a stack: a log may end before it says so."""
+    return scene.bundle.phase is Phase.GRAPH_CAPTURE or bool(in_place(scene, _CAPTURES))
+
+
 def _registers(scene: Scene) -> Iterator[Sighting | Gap]:
     """Some ranks exchange addresses of captured graphs, and others do not."""
     there = in_place(scene, _REGISTERS)
-    if scene.bundle.phase is Phase.GRAPH_CAPTURE and still(scene) and there and len(there) < len(runners(scene)):
+    if _is_capturing(scene) and still(scene) and there and len(there) < len(runners(scene)):
         yield from quoted(scene, there, _REGISTERS)
 
 
 def _all_register(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log ends with the registration of addresses, and ranks are in it."""
-    if scene.bundle.phase is Phase.GRAPH_CAPTURE and still(scene):
+    if _is_capturing(scene) and still(scene):
         yield from both(some_in(scene, _REGISTERS), said(scene, _CAPTURED))
 
 

@@ -5,7 +5,16 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import all_in, complete, in_place, quoted, runners, still, unseen_native
+from firstlight.diagnose.devices import (
+    all_in,
+    complete,
+    in_place,
+    is_hidden,
+    quoted,
+    runners,
+    still,
+    unseen_native,
+)
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 from firstlight.diagnose.standing import Standing
@@ -25,8 +34,9 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _replays(scene: Scene) -> Iterator[Sighting | Gap]:
     """Nothing lies between the replay and the driver, as far as Python tells: it is in the launch of the graph."""
-    if still(scene) and complete(scene) and all(map(_ends_in_replay, runners(scene))):
-        yield from quoted(scene, runners(scene), r"^replay \(")
+    seen = [one for one in runners(scene) if not is_hidden(one)]
+    if still(scene) and complete(scene) and all(map(_ends_in_replay, seen)):
+        yield from quoted(scene, seen, r"^replay \(")
 
 
 def _ends_in_replay(one: Standing) -> bool:

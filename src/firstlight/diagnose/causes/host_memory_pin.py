@@ -59,6 +59,18 @@ def _pins_in_code(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"{scene.name(pid)}: {words_of(inner)}: {inner.code.strip()}"), (pid,))
 
 
+def _locks_more(scene: Scene) -> Iterator[Sighting]:
+    """Memory that a process has locked grows: whatever calls for it, it pins."""
+    passed = where.seconds_between(scene)
+    for one in scene.standings:
+        old = where.before(scene, one.pid)
+        now, then = one.look.facts.locked_bytes, old.facts.locked_bytes if old else 0
+        known = old is not None and passed and not isinstance(now, Gap) and not isinstance(then, Gap)
+        if known and now - then >= GROWTH_BYTES_S * passed:  # type: ignore[operator]
+            quote = f"{scene.name(one.pid)} locked {size(now - then)} more in {length(passed)}"  # type: ignore[operator]
+            yield Sighting(shortened(quote), (one.pid,))
+
+
 def _growing(scene: Scene) -> Iterator[Sighting | Gap]:
     """Processes whose locked or resident memory grows."""
     passed = where.seconds_between(scene)
@@ -98,6 +110,7 @@ CAUSE = Cause(
     clues=(
         decides("Does a process that grows stand in a call that pins memory?", _pins_and_grows),
         supports("Does a thread stand in a call that pins memory?", _pinning),
+        supports("Does the memory that a process has locked grow?", _locks_more),
         speaks_against("Do GPUs spin, with nothing growing?", _waits_for_the_gpu),
         supports("Does the log speak of host memory, and does a process grow?", _told_and_grows),
     ),

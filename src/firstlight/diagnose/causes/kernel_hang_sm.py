@@ -18,6 +18,7 @@ from firstlight.diagnose.devices import (
     IDLE_MEMORY_PERCENT,
     complete,
     in_place,
+    is_hidden,
     quoted,
     runners,
     some_in,
@@ -56,7 +57,7 @@ def _wedged(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _same_kernel(scene: Scene) -> Iterator[Sighting | Gap]:
-    those = runners(scene)
+    those = [one for one in runners(scene) if not is_hidden(one)]
     calls = {_kernel(one) for one in those}
     if len(calls) == 1 and None not in calls and complete(scene):
         yield from quoted(scene, those, re.escape(str(next(iter(calls)))))

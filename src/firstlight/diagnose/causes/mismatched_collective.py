@@ -19,10 +19,11 @@ from firstlight.diagnose.devices import (
     all_in,
     complete,
     in_place,
+    is_hidden,
     quoted,
     runners,
     some_in,
-    spinning,
+    spinning_or_unseen,
     still,
     unseen_places,
 )
@@ -46,6 +47,8 @@ _MISMATCH = (
     r"|\bEI0005\b|mismatched (all_?reduce|all_?gather|broadcast) (tensor|operations|root)"
 )
 """torch (TORCH_DISTRIBUTED_DEBUG=DETAIL), NCCL, Gloo, MPI, HCCL, Horovod."""
+_MEETS = rf"{COLLECTIVE}|^(_?new_group\w*|split_group|init_process_group) \("
+"""A group is made by all of its ranks, too. A communicator that one of them still makes may only be slow."""
 _TOLD = 6
 
 Calls = dict[tuple[str, int], list[CollectiveCall]]
@@ -129,21 +132,21 @@ def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
 
 def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
     """Every rank waits in a collective, nothing moves, and they got there from different places."""
-    those = _meeting(scene)
-    if still(scene) and complete(scene) and len(those) == len(runners(scene)) and len(_places(scene)) > 1:
-        yield from quoted(scene, (ones[0] for ones in _places(scene).values()), COLLECTIVE)
+    seen = [one for one in runners(scene) if not is_hidden(one)]
+    if still(scene) and complete(scene) and len(_meeting(scene)) == len(seen) and len(_places(scene)) > 1:
+        yield from quoted(scene, (ones[0] for ones in _places(scene).values()), _MEETS)
     yield from unseen_places(scene)
 
 
 def _meeting(scene: Scene) -> tuple[Standing, ...]:
     """Those in a collective, be it one that only the line that calls it names."""
-    named = in_place(scene, COLLECTIVE)
+    named = in_place(scene, _MEETS)
     return (*named, *(one for one in runners(scene) if one not in named and meets_in_code(one)))
 
 
 def _places(scene: Scene) -> dict[object, list[Standing]]:
     """Those in a collective by it and the functions that called it, lines left out."""
-    wanted = re.compile(COLLECTIVE, re.IGNORECASE)
+    wanted = re.compile(_MEETS, re.IGNORECASE)
     found: dict[object, list[Standing]] = defaultdict(list)
     for one in _meeting(scene):
         called = [f"{frame.function} ({frame.file}" for frame in one.stack]
@@ -198,7 +201,7 @@ def _fused_in_stages(scene: Scene) -> Iterator[Sighting | Gap]:
     if _several(scene, "pipeline-parallel-size", "pp-size", "pp") and _several(
         scene, "tensor-parallel-size", "tp-size", "tp"
     ):
-        yield from both(all_in(scene, FUSED_ALL_REDUCE), spinning(scene))
+        yield from both(all_in(scene, FUSED_ALL_REDUCE), spinning_or_unseen(scene))
 
 
 def _several(scene: Scene, *names: str) -> bool:

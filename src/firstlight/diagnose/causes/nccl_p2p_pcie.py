@@ -24,6 +24,8 @@ from firstlight.diagnose.devices import (
     runners,
     some_in,
     spinning,
+    spinning_or_unseen,
+    spins,
     still,
 )
 from firstlight.diagnose.quotes import shortened
@@ -33,6 +35,10 @@ from firstlight.diagnose.sightings import both, gpus, kernel_said, lines, stands
 _EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _PLACES = r"\((pynccl|cuda_communicator|communication_op|quick_all_reduce)\.py"
 _DRIVES = r"synchronize ?\(|^cu(da)?(Stream|Event|Device|Ctx)(Synchronize|Query)|ncclGroupEnd|ncclCommInitAll|^ggml_"
+_WAITS_FOR_GPU = (
+    r"^\S*synchronize\w* ?\(|^(cu|cuda|hip)(Stream|Event|Device|Ctx)(Synchronize|Query)|^(cu|cuda|hip)GraphLaunch"
+    r"|^replay \(graphs\.py"
+)
 _BESIDE_NCCL = f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _CHECKS = r"^(gpu_p2p_access_check|can_actually_p2p|_can_p2p) \("
 _COPIES = r"^(producer|consumer) \(custom_all_reduce_utils\.py"
@@ -42,7 +48,15 @@ _IOMMU_WARNING = r"missing \W*iommu=pt"
 
 def _spins_for_a_peer(scene: Scene) -> Iterator[Sighting | Gap]:
     """GPUs spin in an exchange, and the way between them is known to swallow writes."""
-    yield from both(both(all_in(scene, f"{_EXCHANGE}|{_PLACES}"), spinning(scene)), diverted(scene))
+    yield from both(both(all_in(scene, f"{_EXCHANGE}|{_PLACES}"), spinning_or_unseen(scene)), diverted(scene))
+
+
+def _all_spin(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank waits for its GPU, and each of these spins: what they exchange, the host has long started."""
+    cards = gpus(scene)
+    busy = [] if isinstance(cards, Gap) else [card for card in cards if spins(card) and over_pcie(card)]
+    if len(busy) >= len(runners(scene)) > 1 and still(scene):
+        yield from both(both(all_in(scene, _WAITS_FOR_GPU), spinning(scene)), diverted(scene))
 
 
 def _spins_in_one_process(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -133,6 +147,7 @@ CAUSE = Cause(
     title="what GPUs write to each other over PCIe may not arrive: {what}",
     clues=(
         supports("Do GPUs spin in an exchange while something diverts peer traffic?", _spins_for_a_peer),
+        supports("Do all ranks wait for GPUs, which all spin, while something diverts peer traffic?", _all_spin),
         supports("Do GPUs of one process spin while something diverts peer traffic?", _spins_in_one_process),
         supports("Do all ranks connect GPUs while ACS or BAR1 is in the way?", _connects),
         supports("Do GPUs spin in a fused all-reduce that trusts the driver's claim of peer access?", _lamport),

@@ -5,11 +5,12 @@ The service calls a process dead that it could not reach for a minute: it may be
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.collective import Communicator
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
-from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, complete, some_in
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, complete, some_in, unseen_and_still
 from firstlight.diagnose.names import numbers
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -43,7 +44,7 @@ def _broken(scene: Scene) -> Iterator[Sighting | Gap]:
     """The connection to a rank of another machine has ended, nobody here has, and ranks still wait."""
     if scene.bundle.nodes > 1 and complete(scene):
         told = (one._replace(what="a rank of another machine") for one in said(scene, _BROKEN))
-        yield from both(told, some_in(scene, f"{COLLECTIVE}|{COMMUNICATOR}"))
+        yield from both(told, chain(some_in(scene, f"{COLLECTIVE}|{COMMUNICATOR}"), unseen_and_still(scene)))
 
 
 def _lasting(scene: Scene) -> Iterator[Communicator | Gap]:

@@ -1,10 +1,12 @@
 """NCCL's network transport has failed or lost track: its own lines tell of errors on a link, and ranks wait on."""
 
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
-from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in
+from firstlight.diagnose.deaths import first_end
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, unseen_and_still
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said, stands_in
 
@@ -20,7 +22,8 @@ _POLLS = r"ncclIb|ncclProxyProgress|ibv_poll_cq|mlx5_poll_cq|libibverbs"
 
 def _errors(scene: Scene) -> Iterator[Sighting | Gap]:
     """NCCL tells of errors of its network transport, and ranks wait in it."""
-    yield from both(said(scene, _ERRORS), some_in(scene, f"{COLLECTIVE}|{COMMUNICATOR}"))
+    waiting = chain(some_in(scene, f"{COLLECTIVE}|{COMMUNICATOR}"), unseen_and_still(scene), first_end(scene))
+    yield from both(said(scene, _ERRORS), waiting)
 
 
 def _polls(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -33,7 +36,7 @@ CAUSE = Cause(
     nature=Nature.NETWORK,
     title="NCCL's network transport fails while ranks wait for it",
     clues=(
-        supports("Does NCCL report errors of its transport while ranks wait in a collective?", _errors),
+        supports("Does NCCL report errors of its transport while ranks wait, or has one ended?", _errors),
         supports("Does it, while its proxy polls the network card?", _polls),
     ),
     advice=Advice(

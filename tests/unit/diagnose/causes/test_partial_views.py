@@ -2,12 +2,24 @@
 other machine. Each beside a stall that looks alike and must not be named so."""
 
 import pytest
+from msgspec.structs import replace
 
 from firstlight.core.bundle import Bundle
 from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
+from firstlight.core.host import Topology
 from firstlight.core.vocabulary import GapReason, Phase
-from firstlight.testing.bundles import NO_PTRACE, bundle, cuda_libraries, gpus, host, ordinary_facts, rank
+from firstlight.testing.bundles import (
+    GB,
+    NO_PTRACE,
+    bundle,
+    cuda_libraries,
+    gpus,
+    host,
+    line,
+    ordinary_facts,
+    rank,
+)
 
 FORWARD = ("forward (/srv/model.py:10)", "execute_model (vllm/v1/worker/gpu_worker.py:500)")
 SYNC = ("synchronize (torch/cuda/streams.py:231)", *FORWARD)
@@ -91,3 +103,79 @@ def test_a_shim_where_nobody_may_look(judge):
     assert judge(_profiled(NO_PTRACE, phase=Phase.COMM_INIT), "preload_shim").word == "supported"
     assert judge(_profiled(NO_PTRACE, phase=Phase.WEIGHTS), "preload_shim").finding is None
     assert judge(_profiled(NO_PTRACE, phase=Phase.COMM_INIT, all_=False), "preload_shim").finding is None
+
+
+UNTOLD = Gap(what="utilisation", reason=GapReason.NOT_SUPPORTED, detail="N/A")
+PCIE = {"fabric": "not supported", "nvlinks_down": 0, "nvlinks": 0}
+ACS = host(topology=Topology(acs=("0000:00:01.1",), iommu="passthrough"))
+GROUP = ("new_group (torch/distributed/distributed_c10d.py:5300)", *FORWARD)
+KERNEL = ("fwd (/py/flash_attn/interface.py:40)", *FORWARD)
+CAPTURES = ("get_graph_buffer_ipc_meta (vllm/_custom_ops.py:90)", "capture (vllm/v1/worker/runner.py:8)")
+LINK = "NCCL WARN NET/IB : Got completion from peer 10.0.0.3<1> with status=12 opcode=0 (Send)"
+
+
+def test_an_all_reduce_where_no_driver_tells_what_gpus_do(judge):
+    there = {"gpus": gpus(2, utilisation=UNTOLD)}
+    assert judge(bundle([rank(n, stack=CUSTOM) for n in (0, 1)], **there), "custom_allreduce").word == "supported"
+    moves = [rank(n, stack=CUSTOM, cpu=0.3) for n in (0, 1)]
+    assert judge(bundle(moves, **there), "custom_allreduce").finding is None
+    idle = gpus(2, utilisation=0.0)
+    assert judge(bundle([rank(n, stack=CUSTOM) for n in (0, 1)], gpus=idle), "custom_allreduce").finding is None
+
+
+def test_all_gpus_spin_where_writes_are_diverted(judge):
+    there = [rank(n, stack=SYNC, native=NO_PTRACE, state="R", cpu=1.0) for n in (0, 1)]
+    assert judge(bundle(there, gpus=gpus(2, **SPINS, **PCIE), host=ACS), "nccl_p2p_pcie").word == "supported"
+    assert judge(bundle(there, gpus=gpus(2, **SPINS, **PCIE)), "nccl_p2p_pcie").finding is None, "nothing diverts"
+    linked = gpus(2, **SPINS, fabric="completed", nvlinks_down=0, nvlinks=18)
+    assert judge(bundle(there, gpus=linked, host=ACS), "nccl_p2p_pcie").finding is None
+    one = (*gpus(1, **SPINS, **PCIE), *gpus(2, **PCIE)[1:])
+    assert judge(bundle(there, gpus=one, host=ACS), "nccl_p2p_pcie").finding is None, "one waits for the idle one"
+
+
+def test_ranks_in_other_meetings(judge):
+    hidden = rank(2, stack=NO_PTRACE, native=NO_PTRACE)
+    apart = [rank(0, stack=GATHER), rank(1, stack=GROUP), hidden]
+    assert judge(bundle(apart), "mismatched_collective").word == "supported"
+    together = [rank(0, stack=GATHER), rank(1, stack=GATHER), hidden]
+    assert judge(bundle(together), "mismatched_collective").finding is None
+    late = [rank(0, stack=GATHER), rank(1, stack=INIT), hidden]
+    assert judge(bundle(late), "mismatched_collective").finding is None
+
+
+def test_a_kernel_beside_a_rank_out_of_sight(judge):
+    hidden = rank(2, stack=NO_PTRACE, native=NO_PTRACE)
+    cards = gpus(3, **SPINS)
+    same = bundle([rank(n, stack=KERNEL) for n in (0, 1)], hidden, gpus=cards)
+    assert judge(same, "kernel_hang_sm").word == "supported"
+    other = bundle(rank(0, stack=KERNEL), rank(1, stack=FORWARD), hidden, gpus=cards)
+    assert judge(other, "kernel_hang_sm").finding is None
+    nobody = bundle([rank(n, stack=NO_PTRACE, native=NO_PTRACE) for n in range(3)], gpus=cards)
+    assert judge(nobody, "kernel_hang_sm").finding is None
+    assert judge(nobody, "graph_replay").finding is None
+
+
+@pytest.mark.parametrize("phase", [Phase.GRAPH_CAPTURE, Phase.WARMUP])
+def test_graphs_are_captured_whatever_the_log_has_come_to(judge, phase):
+    apart = bundle(rank(0, stack=CAPTURES), rank(1, stack=FORWARD), phase=phase)
+    assert judge(apart, "graph_capture").word == "supported"
+    told = bundle(rank(0, stack=("all_gather_object (torch/distributed/c10d.py:9)",)), rank(1, stack=FORWARD))
+    assert judge(told, "graph_capture").finding is None
+
+
+def test_a_link_that_fails_where_nobody_may_look(judge):
+    there = [rank(n, stack=NO_PTRACE, native=NO_PTRACE) for n in (0, 1)]
+    assert judge(bundle(there, log=[line(LINK)], nodes=2), "nccl_transport_bug").word == "supported"
+    moves = [rank(n, stack=NO_PTRACE, native=NO_PTRACE, cpu=0.3) for n in (0, 1)]
+    assert judge(bundle(moves, log=[line(LINK)], nodes=2), "nccl_transport_bug").finding is None
+    assert judge(bundle(there, nodes=2), "nccl_transport_bug").finding is None
+
+
+def test_memory_that_is_locked_grows(judge):
+    def locked(bytes_: int) -> Bundle:
+        first = bundle(rank(0, facts=ordinary_facts(locked_bytes=GB)))
+        last = bundle(rank(0, facts=ordinary_facts(locked_bytes=bytes_)))
+        return replace(last, looks=(first.looks[0], last.looks[-1]))
+
+    assert judge(locked(9 * GB), "host_memory_pin").word == "supported"
+    assert judge(locked(GB), "host_memory_pin").finding is None
