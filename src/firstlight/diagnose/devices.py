@@ -91,8 +91,8 @@ def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
     those = in_place(scene.whole, pattern)
     everybody = runners(scene.whole)
     hidden = [one for one in everybody if is_hidden(one)]
-    several = len(those) > 1 or (len(those) == 1 and scene.whole.bundle.nodes > 1)
-    if several and len(those) > len(hidden) and len(those) + len(hidden) == len(everybody) and complete(scene):
+    several = len(everybody) > 1 or scene.whole.bundle.nodes > 1
+    if several and len(those) >= len(hidden) and len(those) + len(hidden) == len(everybody) and complete(scene):
         yield from quoted(scene, in_place(scene, pattern), pattern)
     yield from unseen_places(scene)
 

@@ -53,7 +53,7 @@ def for_the_hub(one: Standing) -> bool:
 
 def polled(scene: Scene) -> Iterator[Polled]:
     """The locks that are polled: those that a waiter has open, else those that others hold."""
-    known = _held(scene)
+    known = {one.path: one for one in held_locks(scene)}
     for one in polling(scene):
         opened = [file for file in one.look.files if file.kind == "file" and _LOCK_FILE.search(file.target)]
         for file in opened:
@@ -73,8 +73,8 @@ def _of_others(one: Standing, known: dict[str, Lock]) -> Iterator[Polled]:
     yield from (Polled(one, lock.path, lock.filesystem, lock.holder, sure=len(others) == 1) for lock in others)
 
 
-def _held(scene: Scene) -> dict[str, Lock]:
-    """Locks of the kernel's table, by path."""
+def held_locks(scene: Scene) -> tuple[Lock, ...]:
+    """Lock files in the kernel's table."""
     look = scene.last
     locks = look.locks if look and not isinstance(look.locks, Gap) else ()
-    return {one.path: one for one in locks if one.kind != "file" and _LOCK_FILE.search(one.path)}
+    return tuple(one for one in locks if one.kind != "file" and _LOCK_FILE.search(one.path))

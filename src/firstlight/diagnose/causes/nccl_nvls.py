@@ -8,7 +8,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.log import LogLine
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.deaths import first_end
-from firstlight.diagnose.devices import COMMUNICATOR, all_in, some_in, still
+from firstlight.diagnose.devices import COMMUNICATOR, all_in, some_in, still, unseen_and_still
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said, variable
@@ -25,7 +25,8 @@ _DONE = re.compile(r"Init COMPLETE")
 def _last_words(scene: Scene) -> Iterator[Sighting | Gap]:
     """What NCCL said last, of some rank, is about NVLS or MNNVL, no communicator is complete, and ranks are still in
     the making of it."""
-    yield from both(all_in(scene, f"{COMMUNICATOR}|{_SETS_UP}"), _ends_in_nvls(scene))
+    within = chain(all_in(scene, f"{COMMUNICATOR}|{_SETS_UP}"), unseen_and_still(scene))
+    yield from both(within, _ends_in_nvls(scene))
 
 
 def _ends_in_nvls(scene: Scene) -> Iterator[Sighting]:
@@ -42,7 +43,8 @@ def _complete_after(told: list[LogLine]) -> bool:
 
 def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
     """NCCL tells that the driver refused multicast, and a rank has ended or is still at it."""
-    yield from both(said(scene, _REFUSED), chain(first_end(scene), some_in(scene, f"{COMMUNICATOR}|{_SETS_UP}")))
+    within = chain(some_in(scene, f"{COMMUNICATOR}|{_SETS_UP}"), unseen_and_still(scene))
+    yield from both(said(scene, _REFUSED), chain(first_end(scene), within))
 
 
 def _everywhere(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -6,6 +6,7 @@ Only a copy that is checked tells for certain; a bundle holds none, so this is n
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
@@ -27,6 +28,7 @@ from firstlight.diagnose.devices import (
     spinning_or_unseen,
     spins,
     still,
+    unseen_and_still,
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -56,7 +58,8 @@ def _all_spin(scene: Scene) -> Iterator[Sighting | Gap]:
     cards = gpus(scene)
     busy = [] if isinstance(cards, Gap) else [card for card in cards if spins(card) and over_pcie(card)]
     if len(busy) >= len(runners(scene)) > 1 and still(scene):
-        yield from both(both(all_in(scene, _WAITS_FOR_GPU), spinning(scene)), diverted(scene))
+        waiting = chain(all_in(scene, _WAITS_FOR_GPU), unseen_and_still(scene))
+        yield from both(both(waiting, spinning(scene)), diverted(scene))
 
 
 def _spins_in_one_process(scene: Scene) -> Iterator[Sighting | Gap]:

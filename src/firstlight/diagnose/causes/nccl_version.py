@@ -4,6 +4,7 @@ differently."""
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from firstlight.core.gap import Gap
@@ -21,6 +22,7 @@ from firstlight.diagnose.devices import (
     spinning,
     spins,
     still,
+    unseen_and_still,
     unseen_native,
     version,
 )
@@ -85,7 +87,8 @@ def _may_have_lost_slots(scene: Scene) -> Iterator[Sighting | Gap]:
         return
     apart = scene.whole.bundle.nodes > 1 and host.cpu_arch == "aarch64"
     if apart and cards and all(map(spins, cards)) and still(scene) and not in_place(scene.whole, COMMUNICATOR):
-        waiting = all_in(scene, f"{COLLECTIVE}|{_WAITS_FOR_GPU}")
+        unseen = unseen_and_still(scene) if scene.bundle.phase is Phase.SERVING else ()
+        waiting = chain(all_in(scene, f"{COLLECTIVE}|{_WAITS_FOR_GPU}"), unseen)
         yield from both(both(_older(scene, APPEND_FIXED), waiting), spinning(scene))
 
 

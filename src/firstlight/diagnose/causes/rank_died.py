@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from firstlight.core.vocabulary import Phase
 from firstlight.diagnose import deaths, network, quotes
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
+from firstlight.diagnose.devices import is_hidden, still
 from firstlight.diagnose.ranks import minority, workers
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import lines
@@ -47,6 +49,22 @@ def _absent(scene: Scene) -> Iterator[Sighting]:
         pids = tuple(one.pid for group in waits for one in group.members)
         yield Sighting(f"{len(there)} of {wanted} ranks are there, and none has the number {gone}", pids, gone)
         yield Sighting(quotes.stack(waits[0].first), pids[:1])
+
+
+def _absent_unseen(scene: Scene) -> Iterator[Sighting]:
+    """The same where no stack may be taken: a number is missing amid those that are there, and none of them moves."""
+    living = [one for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"]
+    there, wanted = {one.rank for one in living}, scene.bundle.ranks
+    missing = [one for one in range(wanted) if one not in there]
+    hidden = bool(living) and all(map(is_hidden, living)) and still(scene) and scene.whole.changes is not None
+    starts = scene.bundle.phase in {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG}
+    alone = scene.bundle.nodes == 1 and len(there) == len(living) and max(there, default=wanted) < wanted
+    if hidden and alone and missing and not scene.missed and not starts and not _elsewhere(there, missing):
+        gone = ", ".join(map(str, missing))
+        pids = tuple(one.pid for one in living)
+        yield Sighting(
+            f"{len(there)} of {wanted} ranks are there, none moves, and none has the number {gone}", pids, gone
+        )
 
 
 def _failed_within(scene: Scene) -> Iterator[Sighting]:
@@ -122,6 +140,7 @@ CAUSE = Cause(
         supports("Does a launcher tell of the end of a rank, for which those here wait?", _launcher_tells),
         supports("Does Ray tell of the end of a worker of another machine, and does nobody move?", _ray_tells),
         supports("Is a rank not there for which the others wait?", _absent),
+        supports("Is a rank not there, with the others unmoved and out of sight?", _absent_unseen),
     ),
     advice=_advice,
     traps=("What other ranks print afterwards, a lost connection or a timeout, follows from the first end.",),

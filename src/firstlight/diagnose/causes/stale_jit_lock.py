@@ -10,16 +10,17 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Lock
-from firstlight.core.vocabulary import Role
+from firstlight.core.vocabulary import Phase, Role
 from firstlight.core.words import printable
 from firstlight.diagnose import building, clauses, quotes, storage
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
-from firstlight.diagnose.devices import runners, still
-from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, in_filelock, polled, polling
+from firstlight.diagnose.devices import is_hidden, runners, still
+from firstlight.diagnose.filelocks import DOWNLOAD, Polled, for_the_hub, held_locks, in_filelock, polled, polling
 from firstlight.diagnose.ranks import meets_others
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import lines, unseen_stacks
 from firstlight.diagnose.standing import Standing
+from firstlight.diagnose.waits import Kind
 
 QUOTED = 3
 _WAITS = re.compile(
@@ -58,6 +59,26 @@ def _all_poll(scene: Scene) -> Iterator[Sighting]:
     polling_ = [one for one in those if _is_in_file_baton(one)]
     if polling_ and all(one in polling_ or meets_others(one) for one in those):
         yield from (Sighting(quotes.stack(one), (one.pid,)) for one in polling_)
+
+
+def _naps_unseen(scene: Scene) -> Iterator[Sighting]:
+    """Where no stack may be taken: whoever runs the model sleeps, as between two tries of a lock, nobody moves or
+    builds, and a build lock is left from before or held by one of them."""
+    napping = [one for one in runners(scene) if is_hidden(one) and one.wait.kind is Kind.SLEEPS]
+    if not napping or scene.bundle.phase is Phase.SERVING or not still(scene) or any(_building(scene)):
+        return
+    left = [lock for lock in _left(scene) if _is_old(scene, lock)]
+    own = {one.pid for one in scene.standings if not one.moves and not one.spins}
+    held = [lock for lock in held_locks(scene) if lock.holder in own and not DOWNLOAD.search(lock.path)]
+    for lock in (*left, *held)[:QUOTED]:
+        pids = tuple(one.pid for one in napping if one.pid != lock.holder)
+        if pids:
+            yield Sighting(
+                quotes.shortened(clauses.listed_locks((lock,))),
+                (*((lock.holder,) if lock.holder else ()), *pids),
+                lock.path,
+            )
+            yield Sighting(f"{scene.names.all(pids)} sleeps, and its stack could not be seen", pids)
 
 
 def _told(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -210,6 +231,7 @@ CAUSE = Cause(
         supports("Does a process poll a lock on a network file system that nobody here holds?", _on_network_disk),
         supports("Does the log tell of a build lock that is waited for, where nobody builds or moves?", _told),
         supports("Does all the server sit in a FileBaton, with locks that could not be seen?", _all_poll),
+        supports("Where stacks are out of sight, does all sleep, with a build lock left or held?", _naps_unseen),
         speaks_against("Is a compiler at work?", _building),
         foresees("Is a lock file left in a build folder where nobody builds?", _foreseen),
     ),

@@ -8,7 +8,8 @@ from firstlight.core.bundle import Bundle
 from firstlight.core.facts import Library
 from firstlight.core.gap import Gap
 from firstlight.core.host import Topology
-from firstlight.core.vocabulary import GapReason, Phase
+from firstlight.core.look import Lock
+from firstlight.core.vocabulary import GapReason, Phase, Role
 from firstlight.testing.bundles import (
     GB,
     NO_PTRACE,
@@ -18,6 +19,7 @@ from firstlight.testing.bundles import (
     host,
     line,
     ordinary_facts,
+    process,
     rank,
 )
 
@@ -179,3 +181,65 @@ def test_memory_that_is_locked_grows(judge):
 
     assert judge(locked(9 * GB), "host_memory_pin").word == "supported"
     assert judge(locked(GB), "host_memory_pin").finding is None
+
+
+def _blind(cpu: float = 0.0, **told: object) -> Bundle:
+    """Two ranks, of whom nothing but their calls may be seen."""
+    there = [rank(n, stack=NO_PTRACE, native=NO_PTRACE, cpu=cpu, syscall="clock_nanosleep(0x0, 0x0)") for n in (0, 1)]
+    return bundle(there, **{"phase": Phase.IMPORT, **told})
+
+
+LEFT = Lock(kind="file", path="/root/.cache/torch_extensions/py311/ops/lock", holder=0, age_s=90_000.0)
+HELD = Lock(kind="flock", path="/root/.cache/flashinfer/90/cached_ops/ops.lock", holder=4101)
+HUB = Lock(kind="flock", path="/hub/.locks/models--m/0a.lock", holder=4101)
+
+
+@pytest.mark.parametrize("lock", [LEFT, HELD])
+def test_a_build_lock_where_nobody_may_look(judge, lock):
+    assert judge(_blind(locks=(lock,)), "stale_jit_lock").word == "supported"
+    assert judge(_blind(locks=(lock,), phase=Phase.SERVING), "stale_jit_lock").finding is None
+    assert judge(_blind(locks=(lock,), cpu=0.3), "stale_jit_lock").finding is None
+    builds = process(4200, "cicc", role=Role.COMPILER, cpu=1.0)
+    at_work = bundle(_ranks_that_sleep(), builds, locks=(lock,), phase=Phase.IMPORT)
+    assert judge(at_work, "stale_jit_lock").word != "supported"
+
+
+def _ranks_that_sleep() -> list[object]:
+    return [rank(n, stack=NO_PTRACE, native=NO_PTRACE, syscall="clock_nanosleep(0x0, 0x0)") for n in (0, 1)]
+
+
+def test_no_build_lock(judge):
+    assert judge(_blind(), "stale_jit_lock").finding is None
+    assert judge(_blind(locks=(HUB,)), "stale_jit_lock").finding is None
+    waits = [rank(n, stack=NO_PTRACE, native=NO_PTRACE) for n in (0, 1)]
+    assert judge(bundle(waits, locks=(LEFT,), phase=Phase.IMPORT), "stale_jit_lock").finding is None
+
+
+def _without(missing: int, *, phase: Phase = Phase.RENDEZVOUS, **told: object) -> Bundle:
+    there = [rank(n, stack=NO_PTRACE, native=NO_PTRACE) for n in range(4) if n != missing]
+    return bundle(there, phase=phase, **{"ranks": 4, **told})
+
+
+def test_a_rank_that_is_not_there_where_nobody_may_look(judge):
+    assert judge(_without(1), "rank_died").word == "supported"
+    assert judge(_without(1, phase=Phase.IMPORT), "rank_died").finding is None, "it may be yet to start"
+    assert judge(_without(1, nodes=2), "rank_died").finding is None
+    assert judge(_without(9), "rank_died").finding is None
+
+
+NVLS = "host:1:1 [0] NCCL INFO NVLS comm 0x1 headRank 0 nHeads 8 buffSize 1048576"
+
+
+def test_the_last_words_of_nccl_where_nobody_may_look(judge):
+    told = {"phase": Phase.COMM_INIT, "log": [line(NVLS)]}
+    assert judge(_blind(**told), "nccl_nvls").word == "supported"
+    assert judge(_blind(cpu=0.3, **told), "nccl_nvls").finding is None
+    assert judge(_blind(phase=Phase.COMM_INIT), "nccl_nvls").finding is None
+
+
+def test_gpus_that_spin_where_nobody_may_look(judge):
+    cards = {"gpus": gpus(2, **SPINS, **PCIE), "phase": Phase.COMM_INIT}
+    assert judge(_blind(host=ACS, **cards), "nccl_p2p_pcie").word == "supported"
+    assert judge(_blind(**cards), "nccl_p2p_pcie").finding is None
+    works = {"gpus": gpus(2, **{**SPINS, "power_w": 500.0, "memory_activity": 40.0}, **PCIE)}
+    assert judge(_blind(host=ACS, **works), "nccl_p2p_pcie").finding is None
