@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.diagnose import network
+from firstlight.diagnose import network, where
+from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.failures import Kind, ended, failures
 from firstlight.diagnose.quotes import shortened
@@ -16,6 +17,12 @@ _SAYS = (
 )
 _LOOPBACK = re.compile(r"(?P<host>::1|127\.0\.0\.1)\W{1,8}(port\W{1,3})?(?P<port>\d{2,5})\b")
 _IPV4 = re.compile(r"(?<![\d.])\d{1,3}(?:\.\d{1,3}){3}(?![\d.])")
+_LITERAL = re.compile(r"(?<![\w.:])(?:(?:\d{1,3}\.){3}\d{1,3}|(?=[\da-fA-F]{0,4}:[\da-fA-F:.]*:)[\da-fA-F:.]{2,45})")
+_NO_WAY = re.compile(
+    r"unreachable|no route|cannot assign requested|address family|\b(errno|os error)\W{0,3}(97|99|101|113)\b"
+    r"|\bE(NETUNREACH|HOSTUNREACH|ADDRNOTAVAIL|AFNOSUPPORT)\b",
+    re.IGNORECASE,
+)
 _BOTH = frozenset({"::", "*"})
 """Addresses that listen to both families, unless told otherwise."""
 
@@ -116,6 +123,45 @@ def _no_way_by_ipv4(scene: Scene) -> Iterator[Sighting]:
             yield ended(one.end)
 
 
+def _has_family(scene: Scene, host: str) -> bool:
+    """Whether this machine has an address of the family, by which another, or itself, can be reached."""
+    loopback = network.is_loopback(host)
+    own = [
+        network.normal(address.partition("/")[0])
+        for one in network.interfaces(scene)
+        if one.up and (one.kind == "loopback") is loopback
+        for address in one.addresses
+    ]
+    fit = (one for one in own if loopback or not one.startswith("fe80:") or host.startswith("fe80:"))
+    return not network.interfaces(scene) or network.family(host) in {network.family(one) for one in fit}
+
+
+def _no_such_family(scene: Scene) -> Iterator[Sighting]:
+    """The log tells that no way leads to an address of a family of which this machine has none."""
+    for line in lines(scene.bundle):
+        if not _NO_WAY.search(line.message):
+            continue
+        literal = (network.normal(word) for word in _LITERAL.findall(line.message))
+        wanted = next((word for word in literal if network.family(word) and not _has_family(scene, word)), "")
+        if wanted:
+            yield Sighting(shortened(f"log: {line.message}"), what=wanted)
+            yield _own(scene, wanted)
+
+
+def _meets_in_no_family(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The ranks are to meet at an address of a family of which this machine has none, and stand there."""
+    for meeting in network.meetings(scene):
+        families = {network.family(one) for one in network.addresses(scene, meeting.host)}
+        if len(families) == 1 and not any(_has_family(scene, one) for one in network.addresses(scene, meeting.host)):
+            told = (Sighting(meeting.told, what=meeting.host), _own(scene, meeting.host))
+            yield from both(told, (*where.stands(scene, MEETS), *said(scene, _NO_WAY.pattern)))
+
+
+def _own(scene: Scene, host: str) -> Sighting:
+    own = [address for one in network.interfaces(scene) if one.up for address in one.addresses]
+    return Sighting(shortened(f"the addresses of this machine: {', '.join(own[:6])}"), what=host)
+
+
 def _connected(scene: Scene) -> Iterator[Sighting]:
     """A connection to the meeting place is made."""
     for meeting in network.meetings(scene):
@@ -135,6 +181,8 @@ CAUSE = Cause(
         supports("Did a port refuse the family that whoever listens there does not speak?", _refused_by_family),
         supports("Is it to listen at an IPv6 address, and is that family not supported?", _host_and_said),
         supports("Did a process end as no way led to an IPv4 address, with IPv6 alone here?", _no_way_by_ipv4),
+        supports("Does no way lead to an address of a family of which this machine has none?", _no_such_family),
+        supports("Do ranks meet at an address of a family of which this machine has none?", _meets_in_no_family),
         rules_out("Is a connection to the meeting place made?", _connected),
     ),
     advice=Advice(

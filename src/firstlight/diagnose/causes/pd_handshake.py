@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import Socket
-from firstlight.diagnose import network, where
+from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -29,6 +29,8 @@ _SIDE_CHANNELS = {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600, "VLLM_MOONCAKE_BOOTSTRAP_
 """Of vLLM, with the ports where they are unset."""
 DEFAULT_PORT = 8998
 """Of SGLang's --disaggregation-bootstrap-port."""
+_OF_ROLE = re.compile(r"/disaggregation/")
+_OWN_REQUEST = r"\S*warm_?up\S* \S*/(entrypoints|managers|utils)/"
 JSON_MAX = 10_000
 
 
@@ -68,6 +70,22 @@ def _in_handshake(scene: Scene) -> Iterator[Sighting | Gap]:
         if one.pid in pids and one.socket.peer_port not in network.WEB_PORTS
     )
     yield from both((*knocks, *said(scene, _FAILED)), there)
+
+
+def _asks_itself(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Every rank of a prefill server turns in the loop of its role, in no forward pass, while its own first request
+    is not answered; nobody of another process is connected to its bootstrap port."""
+    ranks = [one for one in scene.standings if one.rank >= 0 and one.place is not None]
+    seen = [one for one in ranks if one.place and one.place.caller and _OF_ROLE.search(one.place.caller.file)]
+    own = {one.process.id.pid for one in processes(scene)}
+    port = _port(scene)
+    made = [
+        one for one in network.connections(scene, "ESTABLISHED") if port in {one.socket.port, one.socket.peer_port}
+    ]
+    met = any(isinstance(one.file.peers, Gap) or not own & set(one.file.peers) for one in made)
+    if _role(scene) == "prefill" and seen and len(seen) == len(ranks) and not met:
+        turns = Sighting(quotes.stack(seen[0]), (seen[0].pid,), f"port {port}")
+        yield from both([turns], where.stands(scene, _OWN_REQUEST))
 
 
 def _peer(one: network.Connection) -> str:
@@ -156,6 +174,9 @@ CAUSE = Cause(
         supports("Does the bootstrap port of the other side not answer?", _other_side_silent),
         supports("Does the log of one side tell that it did not find the other?", _told),
         supports("Does a thread stand in the handshake of the two sides, and does it fail?", _in_handshake),
+        supports(
+            "Does prefill wait for an answer to itself, in no forward pass, with nobody connected?", _asks_itself
+        ),
         foresees("Would prefill tell decode a loopback address?", _loopback),
     ),
     advice=Advice(

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 from signal import Signals
 
 from firstlight.core.gap import Gap
@@ -43,13 +44,22 @@ _OOM_DAEMON = r"running low on memory|\b(early|systemd-)?oomd?\b.{0,40}(sending 
 
 
 def _ended_from_outside(scene: Scene) -> Exit | None:
-    """The first end of all, if somebody outside is to thank for it: the server's first process was asked to end, or
-    was killed by SIGKILL, and nobody of it had ended before."""
-    first = next((one for one in scene.ended if one.role is not Role.COMPILER), None)
-    if first is None or first.oom or not (first.id == scene.root or first.role is Role.FRONT or not processes(scene)):
+    """The end that somebody outside is to thank for: the server's first process was asked to end, or was killed by
+    SIGKILL, and nobody of it had ended before, or only who was asked with it."""
+    ended = [one for one in scene.ended if one.role is not Role.COMPILER]
+    asked = list(takewhile(_was_told, ended))
+    main = next((one for one in asked if _is_main(scene, one)), None)
+    if main and main.at - ended[0].at <= TOGETHER_S:
+        return main
+    first = next(iter(ended), None)
+    if first is None or first.oom or not (_is_main(scene, first) or not processes(scene)):
         return None
     killed = first.signal == Signals.SIGKILL or first.code == KILLED_STATUS
     return first if _was_asked(scene, first) or killed else None
+
+
+def _is_main(scene: Scene, gone: Exit) -> bool:
+    return gone.id == scene.root or gone.role is Role.FRONT
 
 
 def _was_asked(scene: Scene, gone: Exit) -> bool:

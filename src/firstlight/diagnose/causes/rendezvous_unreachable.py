@@ -34,6 +34,18 @@ _NO_HEAD = (
     r"|cannot connect to (the )?(GCS|head|master|leader|supervisor|scheduler|coordinator)\b"
 )
 """Whoever brings the nodes of a cluster together, by what programs call it."""
+_TOLD_OF_STORE = re.compile(
+    r"\bworld_size=(?P<size>\d{1,6})\b.*init_method=(?:tcp://)?(?P<host>\[[^\]\s]+\]|[^:\s]+):(?P<port>\d{1,5})\b"
+)
+"""A rank's own account of the group that it joins."""
+_OF_ANOTHER = re.compile(r"\bip=(?P<host>[\da-fA-F.:]+)\)")
+"""Ray's word for whose line it is, where it is not this machine's."""
+_STORE_REFUSES = re.compile(
+    r"(?:fail\w*|unable|cannot|could not) to connect to \W?(?P<host>[\w.:-]*\w)\W{1,4}(?:port\W{1,3})?"
+    r"(?P<port>\d{2,5})\b.*(?:refused|timed? ?out|unreachable|no route|errno)",
+    re.IGNORECASE,
+)
+_AWAITS_OTHERS = r"TCPStore::waitForWorkers"
 _EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT})
 
 
@@ -147,6 +159,53 @@ def _meets_by_loopback_variable(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_loopback_variable(scene), _at_the_meeting(scene))
 
 
+def _told_by_ranks(scene: Scene) -> Iterator[Sighting]:
+    """A rank says that it joins a group of more ranks than there are on this machine at a loopback address, and the
+    server has other machines."""
+    here = {one.rank for one in scene.standings if one.rank >= 0} | {one.rank for one in scene.ended if one.rank >= 0}
+    for line in lines(scene.bundle) if here else ():
+        told = _TOLD_OF_STORE.search(line.message) if not _OF_ANOTHER.search(line.text) else None
+        if told and network.is_loopback(told["host"]) and int(told["size"]) > len(here):
+            others = _other_machine(scene, int(told["size"]), told["port"])
+            if others:
+                yield Sighting(
+                    shortened(f"log: {line.message}"), what=network.joined(told["host"], int(told["port"]))
+                )
+                yield Sighting(f"the group has {told['size']} ranks, {len(here)} of them on this machine; {others}")
+
+
+def _other_machine(scene: Scene, size: int, port: str) -> str:
+    """How it is known that ranks of the group are on another machine: those of a group of this machine alone may meet
+    at loopback, and may not all be there yet."""
+    nodes = network.node_count(scene)
+    if nodes > 1 and size > scene.bundle.ranks:
+        return f"the server runs on {nodes} nodes"
+    there = (_OF_ANOTHER.search(line.text) for line in lines(scene.bundle) if port in line.text)
+    host = next((one["host"] for one in there if one and not network.is_own(scene, one["host"])), "")
+    return f"others are on {host}" if host and network.interfaces(scene) else ""
+
+
+def _meets_at_told_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from both(_told_by_ranks(scene), _at_the_meeting(scene))
+
+
+def _refused_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A process stands where ranks meet, and the log tells of an address, of no web port, that refuses or does not
+    answer; nobody is connected there, nobody listens here."""
+    if scene.bundle.phase not in _EARLY or _files_unseen(scene):
+        return
+    used = _reached(scene) | {one.socket.port for one in network.connections(scene, "ESTABLISHED", "LISTEN")}
+    look = scene.last
+    used |= {one.port for one in look.listeners} if look and not isinstance(look.listeners, Gap) else set()
+    told = []
+    for line in lines(scene.bundle):
+        named = _STORE_REFUSES.search(line.message)
+        if named and int(named["port"]) not in network.WEB_PORTS | used:
+            what = network.joined(network.normal(named["host"]), int(named["port"]))
+            told.append(Sighting(shortened(f"log: {line.message}"), what=what))
+    yield from both(told, _at_the_meeting(scene))
+
+
 def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process stands where it joins the others, who are to be met on another machine by an option, and nobody has a
     connection there, made or being made: each try is refused at once."""
@@ -185,6 +244,7 @@ def _nobody_came(scene: Scene) -> Iterator[Sighting | Gap]:
     made = (one.socket for one in network.connections(scene, "ESTABLISHED") if one.socket.port in ports)
     if all(network.is_own(scene, socket.peer_host) for socket in made):
         yield from both(said(scene, _SOME_JOINED), _at_the_meeting(scene))
+        yield from where.stands(scene, _AWAITS_OTHERS, native=True)
 
 
 def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -255,6 +315,13 @@ CAUSE = Cause(
             "Does a connection to an address that the log complains about stay unanswered?", _knocks_where_logged
         ),
         decides("Do ranks of several nodes wait to meet at a loopback address?", _meets_at_loopback),
+        decides(
+            "Do ranks say that they meet ranks of other machines at a loopback address?", _meets_at_told_loopback
+        ),
+        supports(
+            "Does the log tell that an address refuses, of a process that stands where ranks meet?",
+            _refused_while_meeting,
+        ),
         supports("Do ranks wait to meet, with a loopback address in a variable?", _meets_by_loopback_variable),
         supports("Is the meeting on this machine, with nobody to listen?", _nobody_listens),
         supports(

@@ -33,6 +33,12 @@ _NO_LOCKED = (
     r"|(reg_mr|register\w* memory).*cannot allocate|RLIMIT_MEMLOCK|memlock.{0,40}(too (low|small)|limit)"
     r"|max(imum)? locked memory|fi_mr_reg.*(cannot allocate|\b12\b)"
 )
+_NOT_REGISTERED = (
+    r"\b(ibv_(reg_\w*mr\w*|create_(cq|qp)\w*)|fi_mr_reg|uct_md_mem_reg|mlock(all|2)?|(Register|Reg|reg_)\w*(Mr|MR|mr)\w*)\b"
+    r"(?!.*(bad address|invalid argument|permi|not supported|(error|errno|code|status):? (?!12\b)-?\d))"
+    r".*\b(fail|unable|cannot|could not)"
+)
+"""Registered memory is locked. What is told of it need not say why it failed, but no other reason."""
 NO_THREADS = (
     r"pthread_create failed|can't start new thread|thread creation failed|fork.*resource temporarily unavailable"
     r"|(Errno|os error) 11\b.*temporarily|failed to (spawn|create|start) (a )?(new )?(os |native |worker )?thread"
@@ -93,6 +99,11 @@ def _little_locked(scene: Scene) -> Iterator[Sighting | Gap]:
 def _locking_refused(scene: Scene) -> Iterator[Sighting | Gap]:
     """The log says that memory could not be locked or registered, and little may be."""
     yield from both(_little_locked(scene), said(scene, _NO_LOCKED))
+
+
+def _not_registered(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log says that memory could not be registered, not why, and little may be locked."""
+    yield from both(_little_locked(scene), said(scene, _NOT_REGISTERED))
 
 
 def _threads_refused(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -198,6 +209,9 @@ CAUSE = Cause(
         decides("Were threads refused where the user's limit is reached?", _threads_refused),
         decides("Did a limit's own signal end a process?", _ended_by_limit),
         supports("Was memory refused where little may be mapped?", _address_space),
+        supports(
+            "Did memory fail to be registered, for no reason told, where little may be locked?", _not_registered
+        ),
         supports("Did a process end as it could open no more files, where few are allowed?", _ended_by_files),
         supports("Did a process end as it could make no thread, where few are allowed?", _ended_by_threads),
         decides("Does somebody close a billion descriptors one by one?", _closing_all),

@@ -126,6 +126,11 @@ def raised_in(scene: Scene, pattern: str, error: str = ".") -> Iterator[Sighting
             yield Sighting(shortened(f"raised in {place}"))
 
 
+def raised(scene: Scene) -> Iterator[Error]:
+    """Exceptions that ended somebody."""
+    yield from (one for one in _fatal(scene) if one.raised)
+
+
 @lru_cache(maxsize=8)
 def failures(scene: Scene) -> tuple[Failure, ...]:
     """What ended somebody; empty where nobody ended by itself, or no line tells."""

@@ -1,0 +1,173 @@
+"""The same causes in other forms than the first reports had, each with a stall that looks alike and is none."""
+
+import pytest
+
+from firstlight.core.look import Listener
+from firstlight.core.vocabulary import Phase
+from firstlight.testing.bundles import (
+    Made,
+    bundle,
+    ended,
+    engine,
+    front,
+    helper,
+    host,
+    interface,
+    line,
+    ordinary_facts,
+    process,
+    rank,
+    ranks,
+    socket,
+    thread,
+)
+
+READS = "_fixup_main_from_path (multiprocessing/spawn.py:297)"
+SCRIPT = ("main (/srv/quantise.py:12)", "<module> (/srv/run.py:41)")
+IMPORTED = ("load (/srv/data.py:3)", "<module> (/srv/data.py:90)")
+STORE = ("_create_c10d_store (torch/distributed/rendezvous.py:198)", "load (/srv/loader.py:9)")
+FORWARD = ("forward (sglang/srt/models/llama.py:300)", "event_loop (sglang/srt/disaggregation/prefill.py:260)")
+TURNS = ("event_loop (sglang/srt/disaggregation/prefill.py:260)", "run (sglang/srt/managers/scheduler.py:3100)")
+SIX = host(interfaces=(interface("lo", "::1", kind="loopback"), interface("eth0", "fd00:6::a", "fe80::1")))
+BOTH = host(
+    interfaces=(interface("lo", "127.0.0.1", "::1", kind="loopback"), interface("eth0", "10.0.0.4", "fd00:6::a"))
+)
+FAILED = "[c10d] The client socket has failed to connect to"
+
+
+def _child(*stack: str) -> Made:
+    return process(4050, "python", stack=(*stack, READS))
+
+
+@pytest.mark.parametrize("stack", [SCRIPT, SCRIPT[1:]], ids=["in a function", "at its top"])
+def test_a_child_that_works_at_the_top_of_the_script_runs_it_again(judge, stack):
+    assert judge(bundle(front(), _child(*stack)), "missing_main_guard").word == "supported"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        bundle(front(), _child(*IMPORTED, "_load (<frozen importlib._bootstrap>:241)", SCRIPT[1])),
+        bundle(front(), _child(*IMPORTED, SCRIPT[1])),
+        bundle(front(), _child()),
+        bundle(front(), process(4050, "python", stack=SCRIPT)),
+    ],
+    ids=["imports", "imports, its frames not seen", "has not begun", "the script itself"],
+)
+def test_a_child_may_read_the_script_for_its_imports(judge, made):
+    assert judge(made, "missing_main_guard").word == "not seen"
+
+
+def _traceback(*frames: str) -> list[object]:
+    told = [f'  File "{one.partition("|")[0]}", line 9, in {one.partition("|")[2]}' for one in frames]
+    texts = ["Traceback (most recent call last):", *told, "ValueError: the folder is taken"]
+    return [line(text, ago_s=9 - at / 9, level="") for at, text in enumerate(texts)]
+
+
+def test_a_child_may_end_by_running_the_script_again(judge):
+    reads = "/usr/lib/python3.11/multiprocessing/spawn.py|_fixup_main_from_path"
+    gone = [ended(engine(), code=1, ago_s=5)]
+    again = _traceback(reads, "/srv/run.py|<module>", "/srv/quantise.py|save")
+    assert judge(bundle(front(), log=again, exits=gone), "missing_main_guard").word == "supported"
+    imports = _traceback(reads, "/srv/run.py|<module>", "/srv/data.py|<module>")
+    assert judge(bundle(front(), log=imports, exits=gone), "missing_main_guard").word == "not seen"
+    first = _traceback("/srv/run.py|<module>", "/srv/quantise.py|save")
+    assert judge(bundle(front(), log=first, exits=gone), "missing_main_guard").word == "not seen"
+
+
+def _joins(size: int, *more: object, address: str = "127.0.0.1", **whole: object):
+    told = f"world_size={size} rank=0 local_rank=0 distributed_init_method=tcp://{address}:29501 backend=nccl"
+    return bundle(front(), ranks(2, stack=STORE), log=[line(told), *more], **{"phase": Phase.RENDEZVOUS, **whole})
+
+
+def test_ranks_say_that_they_meet_those_of_other_machines_at_loopback(judge):
+    assert judge(_joins(4, nodes=2, ranks=2), "rendezvous_unreachable").word == "established"
+    assert "127.0.0.1:29501" in judge(_joins(4, nodes=2, ranks=2), "rendezvous_unreachable").title
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        _joins(2, nodes=2, ranks=2),
+        _joins(4, nodes=2, ranks=4),
+        _joins(4, nodes=1, ranks=2),
+        _joins(4, nodes=2, ranks=2, address="10.0.0.9"),
+    ],
+    ids=["a group of this machine", "not all are there yet", "another server's half", "an address that leads there"],
+)
+def test_a_group_of_one_machine_meets_at_loopback(judge, made):
+    assert judge(made, "rendezvous_unreachable").word != "established"
+
+
+def _refused(text: str, stack: tuple[str, ...] = STORE, **more: object):
+    return bundle(front(), ranks(2, stack=stack), log=[line(text)], **{"phase": Phase.RENDEZVOUS, **more})
+
+
+def test_an_address_refuses_whoever_stands_where_ranks_meet(judge):
+    text = f"{FAILED} [node-0]:29501 (errno: 111 - Connection refused)."
+    assert judge(_refused(text), "rendezvous_unreachable").word == "supported"
+    assert judge(_refused(text, SCRIPT), "rendezvous_unreachable").finding is None
+    listens = [Listener(host="0.0.0.0", port=29501, pid=4100)]
+    assert judge(_refused(text, listeners=listens), "rendezvous_unreachable").finding is None
+    assert judge(_refused(text, phase=Phase.SERVING), "rendezvous_unreachable").finding is None
+
+
+@pytest.mark.parametrize(
+    ("address", "there"),
+    [("127.0.0.1:30281", SIX), ("10.6.0.4:5000", SIX), ("[fd00:6::b]:5000", host())],
+    ids=["loopback", "IPv4", "IPv6"],
+)
+def test_no_way_leads_to_an_address_of_a_family_that_the_machine_lacks(judge, address, there):
+    text = f"{FAILED} {address} (errno: 101 - Network is unreachable)."
+    assert judge(_refused(text, host=there), "ipv6").word == "supported"
+    assert judge(_refused(text, host=BOTH), "ipv6").finding is None
+    refused = f"{FAILED} {address} (errno: 111 - Connection refused)."
+    assert judge(_refused(refused, host=there), "ipv6").finding is None
+
+
+def test_ranks_meet_at_an_address_of_a_family_that_the_machine_lacks(judge):
+    told = {"options": {"dist-init-addr": "10.6.0.4:5000"}, "nodes": 2}
+    assert judge(bundle(front(), ranks(2, stack=STORE), host=SIX, **told), "ipv6").word == "supported"
+    assert judge(bundle(front(), ranks(2, stack=STORE), host=BOTH, **told), "ipv6").finding is None
+    assert judge(bundle(front(), ranks(2, stack=SCRIPT), host=SIX, **told), "ipv6").finding is None
+
+
+def _prefill(stack: tuple[str, ...], *files: object, role: str = "prefill", asks: bool = True):
+    warms = thread(
+        ["getresponse (http/client.py:1428)", "_wait_and_warmup (sglang/srt/entrypoints/http_server.py:810)"]
+    )
+    one = front(threads=[warms] if asks else [], files=files)
+    return bundle(one, ranks(2, stack=stack), options={"disaggregation-mode": role}, phase=Phase.WARMUP)
+
+
+def test_a_prefill_server_alone_waits_for_itself(judge):
+    assert judge(_prefill(TURNS), "pd_handshake").word == "supported"
+    met = socket("10.0.0.4:8998", "10.0.0.5:41000", fd=70)
+    for made in (
+        _prefill(FORWARD), _prefill(TURNS, asks=False), _prefill(TURNS, role="null"), _prefill(TURNS, met),
+    ):  # fmt: skip
+        assert judge(made, "pd_handshake").finding is None
+
+
+def _all_end(first: int | None, *, code: int = 1, ago_s: float = 3):
+    how = {"signal": first} if first else {"code": code}
+    gone = [ended(engine(), ago_s=ago_s, **how), ended(front(), signal=15, ago_s=2)]
+    return bundle(helper(ppid=1), exits=gone, phase=Phase.WEIGHTS, motion="moving")
+
+
+def test_whoever_is_asked_to_end_may_ask_its_children_first(judge):
+    assert judge(_all_end(15), "probe_kill").word == "established"
+    assert judge(_all_end(None), "probe_kill").finding is None
+    assert judge(_all_end(9), "probe_kill").finding is None
+    assert judge(_all_end(15, ago_s=60), "probe_kill").finding is None
+
+
+@pytest.mark.parametrize("text", ["NCCL WARN Call to ibv_reg_mr failed", "UCX ERROR uct_md_mem_reg() failed"])
+def test_memory_is_not_registered_where_little_may_be_locked(judge, text):
+    def told(words: str, **facts: object):
+        return bundle(front(), rank(0, facts=ordinary_facts(**facts)), log=[line(words)])
+
+    assert judge(told(text, memlock=65_536, capabilities=()), "ulimit").word == "supported"
+    assert judge(told(text, memlock=-1, capabilities=()), "ulimit").finding is None
+    assert judge(told(text, memlock=65_536, capabilities=("ipc_lock",)), "ulimit").finding is None
+    assert judge(told(f"{text} with error Bad address", memlock=65_536, capabilities=()), "ulimit").finding is None
