@@ -55,7 +55,7 @@ class Stacks(StrEnum):
 
 class ProcessChange(Record):
     """One process between two looks. `cpu` is in cores; bytes are deltas. `why` is what the verdict rests on,
-    as a clause that follows its name."""
+    as a clause that follows its name; `moved` what moved besides CPU and stacks, empty if nothing did."""
 
     id: ProcessId
     name: str
@@ -67,6 +67,13 @@ class ProcessChange(Record):
     memory_bytes: int
     major_faults: int
     stacks: Stacks
+    moved: str = ""
+
+    @property
+    def may_spin(self) -> bool:
+        """Whether it computed and nothing moved, in places that could not be seen: it works, or waits busily."""
+        busy = self.change is Change.MOVING and self.cpu >= BUSY_CPU
+        return busy and self.stacks is Stacks.UNKNOWN and not self.moved
 
 
 class Difference(Record):
@@ -150,6 +157,7 @@ def _compared(before: ProcessLook, after: ProcessLook, seconds: float) -> Proces
         memory_bytes=memory,
         major_faults=faults,
         stacks=stacks,
+        moved=moved,
     )
 
 

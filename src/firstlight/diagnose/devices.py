@@ -64,7 +64,15 @@ def complete(scene: Scene) -> bool:
 def still(scene: Scene) -> bool:
     """Whether nobody who runs the model, on any machine, moves, and no compiler works for them."""
     compilers = (one for one in scene.whole.standings if one.look.process.role is Role.COMPILER)
-    return not any(one.moves for one in (*runners(scene.whole), *compilers))
+    return not any(one.moves and not _waits_busily(scene, one) for one in (*runners(scene.whole), *compilers))
+
+
+def _waits_busily(scene: Scene, one: Standing) -> bool:
+    """Whether it burns CPU out of sight while the GPUs of all who run the model spin: as CUDA waits for one."""
+    cards = gpus(scene)
+    if one.change is None or not one.change.may_spin or isinstance(cards, Gap):
+        return False
+    return sum(map(spins, cards)) >= len(runners(scene)) > 0
 
 
 @lru_cache(maxsize=64)
@@ -90,17 +98,18 @@ def all_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
     two or more on all machines, or one here whose peers are elsewhere."""
     those = in_place(scene.whole, pattern)
     everybody = runners(scene.whole)
-    hidden = [one for one in everybody if is_hidden(one)]
+    hidden = [one for one in everybody if is_hidden(scene, one)]
     several = len(everybody) > 1 or scene.whole.bundle.nodes > 1
     if several and len(those) >= len(hidden) and len(those) + len(hidden) == len(everybody) and complete(scene):
         yield from quoted(scene, in_place(scene, pattern), pattern)
     yield from unseen_places(scene)
 
 
-def is_hidden(one: Standing) -> bool:
+def is_hidden(scene: Scene, one: Standing) -> bool:
     """Whether it cannot be seen where it stands, and it does not move: as far as one can tell it does as the others
     do."""
-    return not one.words and not one.moves and one.thread is not None and isinstance(one.thread.stack, Gap)
+    rests = not one.moves or _waits_busily(scene, one)
+    return not one.words and rests and one.thread is not None and isinstance(one.thread.stack, Gap)
 
 
 def some_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
@@ -112,7 +121,7 @@ def some_in(scene: Scene, pattern: str) -> Iterator[Sighting | Gap]:
 def unseen_and_still(scene: Scene) -> Iterator[Sighting]:
     """Nobody who runs the model moves, and none of their stacks could be seen."""
     those = runners(scene)
-    if those and scene.whole.changes and still(scene) and all(map(is_hidden, those)):
+    if those and scene.whole.changes and still(scene) and all(is_hidden(scene, one) for one in those):
         yield Sighting("nobody who runs the model moves, and where they stand could not be seen")
 
 

@@ -34,7 +34,7 @@ def _blocks(scene: Scene) -> Iterator[Sighting | Gap]:
 
 def _replays(scene: Scene) -> Iterator[Sighting | Gap]:
     """Nothing lies between the replay and the driver, as far as Python tells: it is in the launch of the graph."""
-    seen = [one for one in runners(scene) if not is_hidden(one)]
+    seen = [one for one in runners(scene) if not is_hidden(scene, one)]
     if still(scene) and complete(scene) and all(map(_ends_in_replay, seen)):
         yield from quoted(scene, seen, r"^replay \(")
 

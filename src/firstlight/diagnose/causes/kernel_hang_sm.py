@@ -57,7 +57,7 @@ def _wedged(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _same_kernel(scene: Scene) -> Iterator[Sighting | Gap]:
-    those = [one for one in runners(scene) if not is_hidden(one)]
+    those = [one for one in runners(scene) if not is_hidden(scene, one)]
     calls = {_kernel(one) for one in those}
     if len(calls) == 1 and None not in calls and complete(scene):
         yield from quoted(scene, those, re.escape(str(next(iter(calls)))))

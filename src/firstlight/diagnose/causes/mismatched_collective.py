@@ -132,7 +132,7 @@ def _calls(scene: Scene) -> tuple[CollectiveCall, ...] | Gap:
 
 def _different_places(scene: Scene) -> Iterator[Sighting | Gap]:
     """Every rank waits in a collective, nothing moves, and they got there from different places."""
-    seen = [one for one in runners(scene) if not is_hidden(one)]
+    seen = [one for one in runners(scene) if not is_hidden(scene, one)]
     if still(scene) and complete(scene) and len(_meeting(scene)) == len(seen) and len(_places(scene)) > 1:
         yield from quoted(scene, (ones[0] for ones in _places(scene).values()), _MEETS)
     yield from unseen_places(scene)

@@ -56,7 +56,12 @@ def _absent_unseen(scene: Scene) -> Iterator[Sighting]:
     living = [one for one in workers(scene.standings) if one.rank >= 0 and one.state not in "ZX"]
     there, wanted = {one.rank for one in living}, scene.bundle.ranks
     missing = [one for one in range(wanted) if one not in there]
-    hidden = bool(living) and all(map(is_hidden, living)) and still(scene) and scene.whole.changes is not None
+    hidden = (
+        bool(living)
+        and all(is_hidden(scene, one) for one in living)
+        and still(scene)
+        and scene.whole.changes is not None
+    )
     starts = scene.bundle.phase in {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG}
     alone = scene.bundle.nodes == 1 and len(there) == len(living) and max(there, default=wanted) < wanted
     if hidden and alone and missing and not scene.missed and not starts and not _elsewhere(there, missing):

@@ -64,7 +64,7 @@ def _all_poll(scene: Scene) -> Iterator[Sighting]:
 def _naps_unseen(scene: Scene) -> Iterator[Sighting]:
     """Where no stack may be taken: whoever runs the model sleeps, as between two tries of a lock, nobody moves or
     builds, and a build lock is left from before or held by one of them."""
-    napping = [one for one in runners(scene) if is_hidden(one) and one.wait.kind is Kind.SLEEPS]
+    napping = [one for one in runners(scene) if is_hidden(scene, one) and one.wait.kind is Kind.SLEEPS]
     if not napping or scene.bundle.phase is Phase.SERVING or not still(scene) or any(_building(scene)):
         return
     left = [lock for lock in _left(scene) if _is_old(scene, lock)]

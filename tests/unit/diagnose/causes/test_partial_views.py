@@ -13,6 +13,7 @@ from firstlight.core.vocabulary import GapReason, Phase, Role
 from firstlight.testing.bundles import (
     GB,
     NO_PTRACE,
+    Moves,
     bundle,
     cuda_libraries,
     gpus,
@@ -243,3 +244,13 @@ def test_gpus_that_spin_where_nobody_may_look(judge):
     assert judge(_blind(**cards), "nccl_p2p_pcie").finding is None
     works = {"gpus": gpus(2, **{**SPINS, "power_w": 500.0, "memory_activity": 40.0}, **PCIE)}
     assert judge(_blind(host=ACS, **works), "nccl_p2p_pcie").finding is None
+
+
+def test_a_rank_that_burns_cpu_out_of_sight_waits_where_its_gpu_spins(judge):
+    seen = rank(0, stack=CUSTOM, state="R", cpu=1.0)
+    hidden = rank(1, stack=NO_PTRACE, native=NO_PTRACE, state="R", cpu=1.0)
+    assert judge(bundle(seen, hidden, gpus=gpus(2, **SPINS)), "custom_allreduce").word == "supported"
+    works = (*gpus(1, **SPINS), *gpus(2, utilisation=0.0)[1:])
+    assert judge(bundle(seen, hidden, gpus=works), "custom_allreduce").finding is None, "it may compile"
+    grows = rank(1, stack=NO_PTRACE, native=NO_PTRACE, state="R", cpu=1.0, moves=Moves(memory_bytes=GB))
+    assert judge(bundle(seen, grows, gpus=gpus(2, **SPINS)), "custom_allreduce").finding is None
