@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from itertools import chain
 
 from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.deaths import first_end
-from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, version
+from firstlight.diagnose.devices import COLLECTIVE, COMMUNICATOR, some_in, unseen_and_still, version
 from firstlight.diagnose.failures import Kind, ended, failures
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -96,7 +97,9 @@ def _older(scene: Scene, numbers: int = 1) -> Iterator[Sighting | Gap]:
 
 
 def _two(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_mixed(scene), some_in(scene, _USES_CUDA))
+    early = scene.bundle.phase in {Phase.RENDEZVOUS, Phase.COMM_INIT}
+    unseen = unseen_and_still(scene) if early else ()
+    yield from both(_mixed(scene), chain(some_in(scene, _USES_CUDA), unseen))
 
 
 def _mixed(scene: Scene) -> Iterator[Sighting | Gap]:

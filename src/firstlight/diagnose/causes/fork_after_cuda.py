@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import ProcessLook
+from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
+from firstlight.diagnose.devices import is_hidden, runners
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, processes, said
@@ -53,6 +55,13 @@ def _at_the_start(scene: Scene) -> Iterator[Sighting | Gap]:
             yield from _told(scene, one)
 
 
+def _unseen(scene: Scene) -> Iterator[Sighting]:
+    """Such a child is to run the model and does not move, before any weights; no stack of it may be taken."""
+    early = scene.bundle.phase in {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT}
+    hidden = [one for one in runners(scene) if early and is_hidden(scene, one)]
+    yield from (told for one in _forked(scene) if one in hidden for told in _told(scene, one))
+
+
 def _forked(scene: Scene) -> list[Standing]:
     """Children that were forked and never called exec, of a parent that has started CUDA."""
     by_pid = {one.process.id.pid: one for one in processes(scene)}
@@ -75,7 +84,8 @@ def _is_gpu(path: str) -> bool:
 def _told(scene: Scene, one: Standing) -> Iterator[Sighting]:
     parent = one.look.process.ppid
     yield Sighting(f"{scene.name(one.pid)} was forked from {scene.name(parent)}, which has started CUDA", (one.pid,))
-    yield Sighting(shortened(f"{scene.name(one.pid)}: {' < '.join(one.words[:3])}"), (one.pid,))
+    if one.words:
+        yield Sighting(shortened(f"{scene.name(one.pid)}: {' < '.join(one.words[:3])}"), (one.pid,))
 
 
 def _spawned(scene: Scene) -> Iterator[Sighting]:
@@ -94,6 +104,7 @@ CAUSE = Cause(
         supports("Does CUDA not start, and was a process forked from one that has started it?", _without_context),
         supports("Is a process inside of CUDA that was forked from one that has started CUDA?", _in_cuda),
         supports("Does such a process set up its device or meet others?", _at_the_start),
+        supports("Does such a child that is to run the model not move at its start, out of sight?", _unseen),
         rules_out("Was nobody forked without exec?", _spawned),
     ),
     advice=Advice(

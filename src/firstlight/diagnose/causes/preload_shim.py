@@ -13,6 +13,7 @@ from firstlight.diagnose.devices import (
     COMMUNICATOR,
     complete,
     in_place,
+    is_hidden,
     quoted,
     runners,
     still,
@@ -103,8 +104,9 @@ def _all_wait_with_it(scene: Scene) -> Iterator[Sighting | Gap]:
     users = {one.process.id.pid for one, _ in _shims_by_process(scene)}
     those = runners(scene)
     if those and all(one.pid in users for one in those) and still(scene) and complete(scene):
-        if all(one in in_place(scene, _WAITS_IN_CUDA) for one in those):
-            yield from both(_mapped(scene), quoted(scene, those, _WAITS_IN_CUDA))
+        waiting = in_place(scene, _WAITS_IN_CUDA)
+        if all(one in waiting or is_hidden(scene, one) for one in those):
+            yield from both(_mapped(scene), quoted(scene, waiting, _WAITS_IN_CUDA))
         yield from unseen_places(scene)
 
 

@@ -44,7 +44,8 @@ def _absent(scene: Scene) -> Iterator[Sighting]:
     copies = len(there) < len(living) or max(there, default=wanted) >= wanted
     if scene.missed or scene.bundle.nodes > 1 or copies or not missing or _elsewhere(there, missing):
         return
-    if sum(len(group.members) for group in waits) == len(there):
+    unseen = sum(is_hidden(scene, one) for one in workers(scene.standings))
+    if waits and sum(len(group.members) for group in waits) + unseen == len(there):
         gone = ", ".join(map(str, missing))
         pids = tuple(one.pid for group in waits for one in group.members)
         yield Sighting(f"{len(there)} of {wanted} ranks are there, and none has the number {gone}", pids, gone)

@@ -16,6 +16,8 @@ from firstlight.testing.bundles import (
     Moves,
     bundle,
     cuda_libraries,
+    device,
+    engine,
     gpus,
     host,
     line,
@@ -254,3 +256,36 @@ def test_a_rank_that_burns_cpu_out_of_sight_waits_where_its_gpu_spins(judge):
     assert judge(bundle(seen, hidden, gpus=works), "custom_allreduce").finding is None, "it may compile"
     grows = rank(1, stack=NO_PTRACE, native=NO_PTRACE, state="R", cpu=1.0, moves=Moves(memory_bytes=GB))
     assert judge(bundle(seen, grows, gpus=gpus(2, **SPINS)), "custom_allreduce").finding is None
+
+
+def _forked(phase: Phase = Phase.RENDEZVOUS, *, forked: bool = True, device_: str = "/dev/nvidia-uvm") -> Bundle:
+    child = rank(0, ppid=4050, stack=NO_PTRACE, native=NO_PTRACE, facts=ordinary_facts(forked=forked))
+    return bundle(engine(files=[device(device_)]), child, phase=phase)
+
+
+def test_a_child_of_a_fork_where_nobody_may_look(judge):
+    assert judge(_forked(), "fork_after_cuda").word == "supported"
+    assert judge(_forked(forked=False), "fork_after_cuda").finding is None
+    assert judge(_forked(device_="/dev/nvidia0"), "fork_after_cuda").finding is None, "NVML is harmless"
+    assert judge(_forked(Phase.WEIGHTS), "fork_after_cuda").finding is None
+
+
+def test_two_cudas_where_nobody_may_look(judge):
+    other = Library(path="/py/nvidia/cuda_runtime/lib/libcudart.so.13", kind="cuda_runtime", version="13.0")
+    facts = ordinary_facts(libraries=(*cuda_libraries(), other))
+
+    def two(phase: Phase, **more: object) -> Bundle:
+        return bundle(rank(0, stack=NO_PTRACE, native=NO_PTRACE, facts=facts, **more), phase=phase)
+
+    assert judge(two(Phase.COMM_INIT), "driver_toolkit_mismatch").word == "supported"
+    assert judge(two(Phase.WEIGHTS), "driver_toolkit_mismatch").finding is None
+    assert judge(two(Phase.COMM_INIT, cpu=0.3), "driver_toolkit_mismatch").finding is None
+
+
+def test_a_rank_is_missing_beside_one_out_of_sight(judge):
+    meets = [rank(n, stack=GATHER) for n in (0, 2)]
+    hidden = rank(3, stack=NO_PTRACE, native=NO_PTRACE)
+    assert judge(bundle(meets, hidden, ranks=4), "rank_died").word == "supported"
+    elsewhere = rank(3, stack=FORWARD)
+    assert judge(bundle(meets, elsewhere, ranks=4), "rank_died").finding is None
+    assert judge(bundle(meets, rank(1, stack=GATHER), hidden, ranks=4), "rank_died").finding is None
