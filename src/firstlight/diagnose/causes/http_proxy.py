@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
+from firstlight.core.look import Frame
 from firstlight.diagnose import network, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.quotes import shortened
@@ -23,6 +24,8 @@ _BY_HTTP = (
     r" \S*/ray/_private/|/grpc/|GcsClient| \S*/(disaggregation|kv_transfer|mooncake|nixl)/|(etcd3?|nats)/"
     r"|(wait_for_server|_?wait_and_warmup\w*|\w*register\w*) \S*/(sglang|vllm|dynamo|lmdeploy)/"
 )
+_OWN_REQUEST = r"\S*(warm_?up|wait_until_ready|wait_for_server|health)\S* \S*/(sglang|vllm|lmdeploy|tgi|dynamo)/"
+_CLIENT = re.compile(r"/(urllib3|httpx|httpcore|aiohttp|requests)/|/http/client\.py$")
 _NO_PROXY_THERE = re.compile(r"ProxyError|(connect|connection|tunnel).{0,20}\bproxy\b|Squid|ERR_ACCESS_DENIED", re.I)
 """What a client says whose request went to a proxy in vain."""
 
@@ -116,6 +119,24 @@ def _refused_while_listening(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_listens(scene), _refused(scene))
 
 
+def _asks_itself(scene: Scene) -> Iterator[Sighting | Gap]:
+    """It listens, and a thread waits for the answer to the server's own request, on a connection to another
+    machine."""
+    away = {
+        (one.pid, one.file.fd)
+        for one in network.connections(scene, "ESTABLISHED", "SYN_SENT")
+        if not network.is_own(scene, one.socket.peer_host)
+    }
+    asks = [
+        where.shown(scene, there)
+        for there in where.at(scene, _OWN_REQUEST)
+        if not isinstance(there, Gap)
+        and any((there.pid, fd) in away for fd in there.thread.fds)
+        and any(_CLIENT.search(frame.file) for frame in there.stack[: there.depth] if isinstance(frame, Frame))
+    ]
+    yield from both(both(_goes_astray(scene), _listens(scene)), asks)
+
+
 def _covered(scene: Scene) -> Iterator[Sighting]:
     """no_proxy names every address of the server's own."""
     if network.plain_proxies(scene) and not any((*_goes_astray(scene), *_others_astray(scene))):
@@ -132,6 +153,7 @@ CAUSE = Cause(
             "Does it listen, and did a proxy that no_proxy allows answer its own request?", _refused_while_listening
         ),
         supports("Does somebody meet others through a proxy that no_proxy does not keep them from?", _meets_by_proxy),
+        supports("Does it listen, and wait for an answer to itself from another machine?", _asks_itself),
         supports("Did such an answer come, whether or not it listens still?", _refused),
         rules_out("Does no_proxy cover its own address?", _covered),
         foresees("Will a proxy get the requests that the server sends to itself?", _goes_astray),

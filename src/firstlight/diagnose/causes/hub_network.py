@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
+from firstlight.core.look import Frame, NativeFrame
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose import network, storage, web, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, rules_out, supports
@@ -22,6 +23,7 @@ _HUB = (
 )
 _IS_HUB = re.compile(r"huggingface|hf-mirror|\bhf\.co|modelscope")
 _RESOLVES = r"getaddrinfo"
+_CLIENT = re.compile(r"/(urllib3|httpx|httpcore|aiohttp|requests)/|/http/client\.py$")
 _IN_VAIN = (
     r"(?=.*(https?://|HTTPS?ConnectionPool|huggingface\.co|hf\.co|modelscope|resolve/main))"
     r"(?=.*(max retries|refused|unreachable|timed? ?out|timeout|reset by peer|name resolution|cannot connect"
@@ -119,6 +121,21 @@ def _asks_in_vain(scene: Scene) -> Iterator[Sighting | Gap]:
         yield from both(said(scene, _IN_VAIN), _stands_there(scene))
 
 
+def _asks_on(scene: Scene) -> Iterator[Sighting]:
+    """A main thread is in a client of the web below the hub's code at both looks, early, before weights are open."""
+    for there in where.at(scene, _HUB) if scene.bundle.phase in _EARLY else ():
+        if not isinstance(there, Gap) and there.main and not any(storage.weight_files(there.look)):
+            old = where.before(scene, there.pid)
+            then = next((one for one in (old.threads if old else ()) if one.tid == there.pid), None)
+            stacks = (there.stack, () if then is None or isinstance(then.stack, Gap) else then.stack)
+            if all(any(map(_asks_the_web, stack)) for stack in stacks):
+                yield where.shown(scene, there)
+
+
+def _asks_the_web(frame: Frame | NativeFrame) -> bool:
+    return isinstance(frame, Frame) and _CLIENT.search(frame.file) is not None
+
+
 def _unmade(scene: Scene) -> Iterator[Sighting]:
     """A web connection is not made, before anything else, by a process of which no stack tells where it stands."""
     if scene.bundle.phase in {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG}:
@@ -175,6 +192,7 @@ CAUSE = Cause(
         supports("Does a main thread wait in the hub's code with a web connection?", _in_hub_code),
         supports("Does a main thread in the hub's code wait for the resolver all the while?", _in_resolver),
         supports("Is a main thread in the hub's code, and does the log say that it asks in vain?", _asks_in_vain),
+        supports("Is a main thread in a web client below the hub's code at both looks?", _asks_on),
         supports("Is a web connection not made, before any weights are open?", _unmade),
         supports("Did a process end as it did not reach the hub?", _ended_by_it),
         rules_out("Are weights being fetched or read?", _loads),

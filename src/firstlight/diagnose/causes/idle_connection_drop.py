@@ -8,7 +8,7 @@ from firstlight.core.look import OpenFile, ProcessLook
 from firstlight.core.vocabulary import Phase
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
-from firstlight.diagnose.devices import COLLECTIVE, some_in
+from firstlight.diagnose.devices import COLLECTIVE, some_in, unseen_and_still
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, kernel_said, processes, said
@@ -18,13 +18,15 @@ _SILENT = (
     r"(Connection timed out|ETIMEDOUT|(Errno|os error) 110\b)"
 )
 """Of a connection, and not of the making of one."""
+_CONNECTED = frozenset(Phase) - {Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT}
 _WAITS = rf"{COLLECTIVE}|ncclSocket|recv_|TCPStore|gloo"
 
 
 def _unconfirmed(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Bytes for another machine lie unconfirmed at both looks, and ranks wait for that machine."""
-    if scene.bundle.phase is Phase.SERVING or scene.bundle.phase is Phase.WARMUP:
-        yield from both(_unsent(scene), some_in(scene, _WAITS))
+    """Bytes for another machine lie unconfirmed at both looks, and ranks wait for that machine, or all stand still
+    where it could not be seen; in a phase in which their connections are long made."""
+    if scene.bundle.phase in _CONNECTED:
+        yield from both(_unsent(scene), (*some_in(scene, _WAITS), *unseen_and_still(scene)))
 
 
 def _half_open(scene: Scene) -> Iterator[Sighting | Gap]:

@@ -17,6 +17,8 @@ PRESSED = 10.0
 EASY = 1.0
 SWAPS_S = 100.0
 """Pages swapped a second from which a machine swaps in earnest."""
+MUCH = 10
+"""How many times as many leave no doubt, by themselves."""
 SWAPPED_BYTES = 256 * 1024 * 1024
 FREE_SHARE = 0.1
 USUAL_PAGE = 4096
@@ -36,7 +38,7 @@ def _pressed(scene: Scene) -> Iterator[Sighting | Gap]:
         yield Sighting(f"/proc/pressure/memory: tasks waited for memory {share:.0f} % of the last ten seconds")
 
 
-def _swaps(scene: Scene) -> Iterator[Sighting | Gap]:
+def _swaps(scene: Scene, least: float = SWAPS_S) -> Iterator[Sighting | Gap]:
     """Pages go to swap and come back, between the looks."""
     looks, passed = scene.bundle.looks, where.seconds_between(scene)
     if not passed:
@@ -48,7 +50,7 @@ def _swaps(scene: Scene) -> Iterator[Sighting | Gap]:
             yield new if isinstance(new, Gap) else old  # type: ignore[misc]
             return
         rates.append((new - old) / passed)
-    if sum(rates) >= SWAPS_S:
+    if sum(rates) >= least:
         yield Sighting(f"{rates[0]:.0f} pages a second come from swap, {rates[1]:.0f} go there")
 
 
@@ -59,6 +61,13 @@ def _thrashes(scene: Scene) -> Iterator[Sighting | Gap]:
 def _reclaims(scene: Scene) -> Iterator[Sighting | Gap]:
     """Threads of the server look for memory to free, and tasks wait for memory."""
     yield from both(storage.in_reclaim(scene), _pressed(scene))
+
+
+def _unmeasured(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The kernel does not tell how long tasks wait for memory; but pages go to swap and come back by the thousand."""
+    look = scene.last
+    if look and isinstance(look.pressure.memory_some, Gap):
+        yield from _swaps(scene, MUCH * SWAPS_S)
 
 
 def _group_is_full(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -163,6 +172,7 @@ CAUSE = Cause(
         decides("Does the kernel hold the server while it looks for memory to free?", _reclaims),
         decides("Does the kernel hold a process until its control group has memory again?", _held_until_freed),
         supports("Is the control group at its limit, and memory searched for at both looks?", _group_is_full),
+        supports("Does the machine swap much, with no word of who waits?", _unmeasured),
         supports("Does much of the server lie in swap while tasks wait for memory?", _swapped_and_pressed),
         supports("Does a process of which much lies in swap fetch many pages?", _comes_from_swap),
         supports("Has the page cache taken the memory that a GPU shares?", _cache_in_the_way),

@@ -11,7 +11,7 @@ from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, speaks_against, supports
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, kernel_said, lines
+from firstlight.diagnose.sightings import both, kernel_said, lines, threads
 
 FAULTS_S = 5.0
 """Pages fetched from storage each second from which a process is said to read through page faults."""
@@ -29,6 +29,7 @@ _LOADS = (
 _LOADS_NATIVELY = (
     r"llama_model_load|llama_mmap|llama_file|gguf_init|load_all_data|safetensors_rust|nvinfer1::.*deserialize"
 )
+_NAME = re.compile(r"[a-z]")
 _LOADING = frozenset({Phase.WEIGHTS, Phase.DRAFT_INIT})
 _SHARDS = re.compile(r"(\d+)/(\d+) \[(\d+):(\d\d)(?::(\d\d))?<")
 
@@ -43,6 +44,26 @@ def _held_by_slow(scene: Scene) -> Iterator[Sighting | Gap]:
     """The kernel holds a thread until storage answers, while weights are loaded from a slow file system."""
     if scene.bundle.phase in _LOADING or any(isinstance(one, Sighting) for one in _loading(scene)):
         yield from both(storage.in_storage(scene), storage.slow_weights(scene))
+
+
+def _held_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
+    """As above, where it was not seen what the kernel holds the thread for: at both looks, as tasks wait for
+    storage."""
+    if scene.bundle.phase in _LOADING or any(isinstance(one, Sighting) for one in _loading(scene)):
+        unnamed = list(_unnamed(scene))
+        waited = _waited_for(scene, {pid for one in unnamed for pid in one.pids})
+        yield from both(both(unnamed, waited), storage.slow_weights(scene))
+
+
+def _unnamed(scene: Scene) -> Iterator[Sighting]:
+    for one, thread in threads(scene):
+        functions = storage.kernel_functions(thread)
+        if thread.state == "D" and (isinstance(functions, Gap) or not any(map(_NAME.search, functions))):
+            old = where.before(scene, one.process.id.pid)
+            then = (other for other in (old.threads if old else ()) if other.tid == thread.tid)
+            if any(other.state == "D" for other in then):
+                pid = one.process.id.pid
+                yield Sighting(f"{scene.name(pid)} is in state D at both looks, in what was not seen", (pid,))
 
 
 def _faults_on_slow(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -79,11 +100,12 @@ def _faults_on_weights(scene: Scene) -> Iterator[Sighting | Gap]:
 
 
 def _crawls(scene: Scene) -> Iterator[Sighting | Gap]:
-    """The kernel holds whoever loads weights; it computes little, and reads slower than any disk should."""
+    """The kernel holds whoever loads weights, or tasks wait for storage; it computes little, and reads slower than
+    any disk should."""
     passed = where.seconds_between(scene)
     loading = {pid for one in _loading(scene) if isinstance(one, Sighting) for pid in one.pids}
     loading |= {one.pid for one in scene.standings if scene.bundle.phase in _LOADING}
-    for held in storage.in_storage(scene) if passed else ():
+    for held in (*storage.in_storage(scene), *_waited_for(scene, loading)) if passed else ():
         standing = None if isinstance(held, Gap) else scene.standing(held.pids[0])
         change = standing.change if standing else None
         if isinstance(held, Gap):
@@ -95,6 +117,15 @@ def _crawls(scene: Scene) -> Iterator[Sighting | Gap]:
             if 0 < read < FAST_BYTES_S * passed and any(storage.weight_files(standing.look)):
                 yield held
                 yield Sighting(f"{scene.name(standing.pid)} read {size(read)} in {passed:.0f} s", held.pids)
+
+
+def _waited_for(scene: Scene, pids: set[int]) -> Iterator[Sighting]:
+    """Tasks of the machine wait for storage: those of `pids` may, which were not seen to."""
+    share = scene.last.pressure.io_some if scene.last else 0.0
+    if not isinstance(share, Gap) and share >= PRESSED:
+        yield from (
+            Sighting(f"tasks waited for storage {share:.0f} % of the last ten seconds", (pid,)) for pid in pids
+        )
 
 
 def _kernel_complains(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -160,6 +191,9 @@ CAUSE = Cause(
     clues=(
         decides("Does the kernel hold a thread for storage, with the weights on a slow file system?", _held_by_slow),
         decides("Are weights on a slow file system read page by page?", _faults_on_slow),
+        supports(
+            "Is a thread in state D for what was not seen, as tasks wait for slow storage of weights?", _held_unseen
+        ),
         supports("Are weights on a slow file system being read?", _reads_slowly),
         supports("Are weights fetched page by page, below the speed of a disk?", _faults_anywhere),
         supports("Does the kernel hold a thread for pages of weights, of which it fetches many?", _faults_on_weights),

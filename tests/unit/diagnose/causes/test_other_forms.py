@@ -1,14 +1,19 @@
 """The same causes in other forms than the first reports had, each with a stall that looks alike and is none."""
 
 import pytest
+from msgspec.structs import replace
 
-from firstlight.core.look import Listener
-from firstlight.core.vocabulary import Phase
+from firstlight.core.gap import Gap
+from firstlight.core.look import Listener, Pressure
+from firstlight.core.vocabulary import GapReason, Phase
 from firstlight.testing.bundles import (
+    NO_PTRACE,
     Made,
+    Moves,
     bundle,
     ended,
     engine,
+    file,
     front,
     helper,
     host,
@@ -32,6 +37,7 @@ SIX = host(interfaces=(interface("lo", "::1", kind="loopback"), interface("eth0"
 BOTH = host(
     interfaces=(interface("lo", "127.0.0.1", "::1", kind="loopback"), interface("eth0", "10.0.0.4", "fd00:6::a"))
 )
+REDUCES = ("all_reduce (torch/distributed/distributed_c10d.py:2900)", "load (/srv/loader.py:9)")
 FAILED = "[c10d] The client socket has failed to connect to"
 
 
@@ -171,3 +177,104 @@ def test_memory_is_not_registered_where_little_may_be_locked(judge, text):
     assert judge(told(text, memlock=-1, capabilities=()), "ulimit").finding is None
     assert judge(told(text, memlock=65_536, capabilities=("ipc_lock",)), "ulimit").finding is None
     assert judge(told(f"{text} with error Bad address", memlock=65_536, capabilities=()), "ulimit").finding is None
+
+
+def _pressed(moves: Moves, kernel: tuple[str, ...] = (), **pressure: object):
+    one = rank(0, state="D", kernel=kernel, moves=moves, stack=SCRIPT)
+    made = bundle(front(), one, phase=Phase.WEIGHTS)
+    now = Pressure(**pressure)
+    then = replace(now, swapped_in=0, swapped_out=0) if "swapped_in" in pressure else now
+    return replace(
+        made, looks=tuple(replace(look, pressure=one) for look, one in zip(made.looks, (then, now), strict=True))
+    )
+
+
+SEARCHES = ("shrink_lruvec", "try_to_free_pages", "__alloc_pages_slowpath")
+UNTOLD = Gap(what="/proc/pressure", reason=GapReason.NOT_SUPPORTED)
+
+
+def test_a_kernel_that_does_not_tell_of_pressure_may_swap_all_the_same(judge):
+    swaps = {"swapped_in": 90_000, "swapped_out": 90_000}
+    assert judge(_pressed(Moves(), memory_some=UNTOLD, **swaps), "memory_pressure").word == "supported"
+    for made in (
+        _pressed(Moves(), memory_some=UNTOLD, swapped_in=2000, swapped_out=2000),
+        _pressed(Moves(), memory_some=0.2, **swaps),
+        _pressed(Moves(), SEARCHES, memory_some=UNTOLD),
+    ):
+        assert judge(made, "memory_pressure").word not in {"supported", "established"}
+
+
+def _held(filesystem: str, *, state: str = "D", before: str = "D", io_some: float = 60.0, **more: object):
+    shard = file("/models/model-00001-of-00030.safetensors", filesystem=filesystem)
+    unseen = {"kernel": UNTOLD, "wchan": UNTOLD, "stack": NO_PTRACE, "syscall": NO_PTRACE}
+    made = bundle(front(), rank(0, state=state, files=[shard], **{**unseen, **more}), phase=Phase.WEIGHTS)
+    made = replace(made, looks=tuple(replace(look, pressure=Pressure(io_some=io_some)) for look in made.looks))
+    first = made.looks[0]
+    threads = [[replace(one, state=before) for one in there.threads] for there in first.processes]
+    there = tuple(replace(one, threads=tuple(own)) for one, own in zip(first.processes, threads, strict=True))
+    return replace(made, looks=(replace(first, processes=there), *made.looks[1:]))
+
+
+def test_whoever_is_held_for_slow_storage_may_be_held_unseen(judge):
+    assert judge(_held("nfs4"), "slow_storage").word == "supported"
+    assert judge(_held("ext4"), "slow_storage").word not in {"supported", "established"}
+    assert judge(_held("nfs4", before="R"), "slow_storage").word not in {"supported", "established"}
+    assert judge(_held("nfs4", io_some=1.0), "slow_storage").word not in {"supported", "established"}
+    driver = {"kernel": ("os_acquire_rwlock_write", "nvidia_ioctl")}
+    assert judge(_held("nfs4", **driver), "slow_storage").word not in {"supported", "established"}
+
+
+def _reads(read_mib: int, io_some: float, **more: object):
+    shard = file("/models/model-00001-of-00030.safetensors")
+    one = rank(0, stack=STORE, files=[shard], moves=Moves(read_bytes=read_mib << 20), **more)
+    made = bundle(front(), one, phase=Phase.WEIGHTS)
+    return replace(made, looks=tuple(replace(look, pressure=Pressure(io_some=io_some)) for look in made.looks))
+
+
+def test_whoever_reads_slowly_need_not_be_caught_waiting(judge):
+    assert judge(_reads(200, 80.0), "slow_storage").word == "supported"
+    for made in (_reads(200, 1.0), _reads(0, 80.0), _reads(60_000, 80.0), _reads(200, 80.0, cpu=1.0)):
+        assert judge(made, "slow_storage").finding is None
+
+
+ASKS = ("read (urllib3/response.py:900)", "get (requests/api.py:73)")
+IN_HUB = "hf_hub_download (huggingface_hub/file_download.py:1100)"
+
+
+def test_a_web_client_in_the_hubs_code_asks_all_the_while(judge):
+    def asks(*stack: str, **more: object):
+        return bundle(front(), engine(stack=stack), **{"phase": Phase.CONFIG, **more})
+
+    assert judge(asks(*ASKS, IN_HUB), "hub_network").word == "supported"
+    for made in (asks(IN_HUB), asks(*ASKS), asks(*ASKS, IN_HUB, phase=Phase.SERVING)):
+        assert judge(made, "hub_network").finding is None
+
+
+def _warms_up(peer: str, **variables: str):
+    own = "_execute_server_warmup (sglang/srt/entrypoints/http_server.py:1434)"
+    asks = thread([*ASKS, own], fds=(33,), syscall="recvfrom(0x21, 0x7f3e00, 0x2000)")
+    one = front(threads=[asks], files=[socket("10.0.0.4:47100", peer, fd=33)])
+    listens = [Listener(host="0.0.0.0", port=8000, pid=4000)]
+    return bundle(one, rank(0, stack=SCRIPT), listeners=listens, environment=variables, phase=Phase.WARMUP)
+
+
+def test_a_server_waits_for_itself_at_another_machine(judge):
+    assert judge(_warms_up("10.9.9.9:3128", http_proxy="http://proxy.example:9000"), "http_proxy").word == "supported"
+    for made in (
+        _warms_up("127.0.0.1:8000", http_proxy="http://proxy.example:9000"),
+        _warms_up("10.9.9.9:3128"),
+        _warms_up("10.9.9.9:3128", http_proxy="http://proxy.example:9000", no_proxy="127.0.0.1,localhost"),
+    ):
+        assert judge(made, "http_proxy").word not in {"supported", "established"}
+
+
+def _unsent(phase: Phase, stack: object = REDUCES, **more: object):
+    far = socket("10.0.0.4:40000", "10.0.0.9:41000", fd=60, unsent=4096)
+    return bundle(front(), rank(0, stack=stack, files=[far]), phase=phase, nodes=2, **more)
+
+
+def test_a_connection_may_be_dropped_while_weights_are_loaded(judge):
+    assert judge(_unsent(Phase.GRAPH_CAPTURE), "idle_connection_drop").word == "supported"
+    assert judge(_unsent(Phase.SERVING, NO_PTRACE), "idle_connection_drop").word == "supported"
+    assert judge(_unsent(Phase.COMM_INIT), "idle_connection_drop").finding is None
+    assert judge(_unsent(Phase.GRAPH_CAPTURE, SCRIPT), "idle_connection_drop").finding is None
