@@ -34,7 +34,10 @@ BUILD_FAILED = (
     r"ninja: build stopped|^FAILED: |(nvcc|ptxas) fatal|ptxas.*(died|segmentation)|nvcc error.*died due to signal"
     rf"|error: command .*{_COMPILERS}|\b{_COMPILERS}\W.{{0,2000}}returned non-zero|signal terminated program"
     r"|Ninja build failed|Error building extension|(nv|hip)rtc: error|(NV|HIP)RTC_ERROR_COMPILATION"
-    r"|Failed to find C compiler|Internal Triton PTX codegen error|Could not find (nvcc|CUDA installation)"
+    r"|\bfatal error: \S+: No such file|\bcompilation terminated\.|\bld returned \d+ exit status|cannot find -l\w+"
+    r"|\bptxas (error|.*: error)|triton\.compiler\.errors\.\w+|PassManager::run failed|LLVM ERROR: Cannot select"
+    r"|NVCC compilation failed|Failed to find C compiler|Internal Triton PTX codegen error"
+    r"|Could not find (nvcc|CUDA installation)"
 )
 """Of compilers for GPUs, of those for the host that build what starts kernels, and of those that are libraries."""
 

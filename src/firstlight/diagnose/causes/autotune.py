@@ -100,6 +100,14 @@ def _awaited(scene: Scene) -> Iterator[Sighting | Gap]:
         yield from both(quoted(scene, tuning, _TUNES), quoted(scene, waiting, COLLECTIVE))
 
 
+def _awaits_another_machine(scene: Scene) -> Iterator[Sighting | Gap]:
+    """All ranks here meet within the tuner, unmoved, and those who do not come are on another machine."""
+    meeting = set(in_place(scene.whole, COLLECTIVE))
+    there = [one for one in in_place(scene.whole, _TUNES) if one in meeting and _tunes(one, frozenset())]
+    if scene.whole.bundle.nodes > 1 and still(scene) and complete(scene) and len(there) == len(runners(scene)):
+        yield from quoted(scene, there, _TUNES)
+
+
 CAUSE = Cause(
     id="autotune",
     nature=Nature.DIVERGED,
@@ -111,6 +119,7 @@ CAUSE = Cause(
         ),
         supports("Do some ranks tune on their own while all others wait for them in a collective?", _awaited),
         supports("Do some ranks tune kernels while others are elsewhere, with nothing moving?", _split),
+        supports("Do all ranks here meet in the tuner, with others on another machine?", _awaits_another_machine),
     ),
     advice=Advice(
         confirm=(

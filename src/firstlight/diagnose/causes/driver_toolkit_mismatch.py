@@ -23,7 +23,7 @@ _TWO_DRIVERS = (
 )
 _TOO_OLD = (
     r"driver version is insufficient for CUDA runtime|cudaErrorInsufficientDriver"
-    rf"|NVIDIA driver on your system is too old|{_TWO_DRIVERS}"
+    rf"|NVIDIA driver on your system is too old|unsatisfied condition: (cuda|driver)\W|{_TWO_DRIVERS}"
 )
 _OF_TOOLKIT = re.compile(r"lib(cudart|cublas|cublasLt|nvrtc|cudnn|cusparse|cusolver|cufft|curand|nvJitLink)\.so\.\d")
 _USES_CUDA = (

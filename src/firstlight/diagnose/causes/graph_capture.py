@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from firstlight.core.gap import Gap
 from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
-from firstlight.diagnose.devices import in_place, quoted, runners, some_in, still
+from firstlight.diagnose.devices import all_in, in_place, quoted, runners, some_in, spinning, still
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, said
 
@@ -52,6 +52,13 @@ def _never_done(scene: Scene) -> Iterator[Sighting | Gap]:
         yield from quoted(scene, those, _ENDS_CAPTURE)
 
 
+def _all_capture(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Everybody who runs the model captures, at both looks in the same place, while GPUs spin: what was run before
+    the capture, or waits within it for a peer, does not end."""
+    if scene.whole.changes and still(scene):
+        yield from both(all_in(scene, _CAPTURES), spinning(scene))
+
+
 def _eager(scene: Scene) -> Iterator[Sighting]:
     for name in ("enforce-eager", "disable-cuda-graph"):
         if scene.bundle.option(name) is not None:
@@ -68,6 +75,7 @@ CAUSE = Cause(
         supports("Are ranks registering addresses of graphs, the last that the log tells of?", _all_register),
         supports("Does CUDA refuse an operation while somebody captures?", _refused),
         supports("Does everybody stand where the driver makes a graph, unmoved?", _never_done),
+        supports("Does everybody capture, unmoved, while GPUs spin?", _all_capture),
         rules_out("Are graphs switched off?", _eager),
     ),
     advice=Advice(

@@ -44,7 +44,8 @@ _RECEIVES_FROM_RANK = r"^\S*recv\w* \(distributed_c10d\.py|^ncclRecv \("
 _MISMATCH = (
     r"Detected mismatch between collectives|mismatched collective detected|collective mismatch error"
     r"|op\.preamble\.length <= op\.nbytes|MPI_ERR_TRUNCATE|message truncated ?: receiv(ed|ing)"
-    r"|\bEI0005\b|mismatched (all_?reduce|all_?gather|broadcast) (tensor|operations|root)"
+    r"|\bEI0005\b|(reduced|gathered|broadcasted?).{0,40}\bby (a )?subset of ranks"
+    r"|mismatched (all_?reduce|all_?gather|broadcast) (tensor|operations|root)"
 )
 """torch (TORCH_DISTRIBUTED_DEBUG=DETAIL), NCCL, Gloo, MPI, HCCL, Horovod."""
 _MEETS = rf"{COLLECTIVE}|^(_?new_group\w*|split_group|init_process_group) \("

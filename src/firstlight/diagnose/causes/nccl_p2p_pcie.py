@@ -11,6 +11,7 @@ from itertools import chain
 from firstlight.core.gap import Gap
 from firstlight.core.gpu import Gpu
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, foresees, speaks_against, supports
+from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.devices import (
     COLLECTIVE,
     COMMUNICATOR,
@@ -32,7 +33,7 @@ from firstlight.diagnose.devices import (
 )
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, gpus, kernel_said, lines, stands_in, variable
+from firstlight.diagnose.sightings import both, gpus, kernel_said, lines, said, stands_in, variable
 
 _EXCHANGE = f"{COLLECTIVE}|{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _PLACES = r"\((pynccl|cuda_communicator|communication_op|quick_all_reduce)\.py"
@@ -45,6 +46,10 @@ _BESIDE_NCCL = f"{CUSTOM_ALL_REDUCE}|{FUSED_ALL_REDUCE}"
 _CHECKS = r"^(gpu_p2p_access_check|can_actually_p2p|_can_p2p) \("
 _COPIES = r"^(producer|consumer) \(custom_all_reduce_utils\.py"
 _IOMMU_FAULT = r"IO_PAGE_FAULT|DMAR: .*fault addr|arm-smmu.*(fault|event)"
+_NO_ACCESS = (
+    r"peer access is not supported between|(cuda|hip)ErrorPeerAccessUnsupported|CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"
+    r"|mapping of buffer object failed"
+)
 _IOMMU_WARNING = r"missing \W*iommu=pt"
 
 
@@ -126,6 +131,12 @@ def _iommu_refuses(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(refused, all_in(scene, f"{COMMUNICATOR}|{_EXCHANGE}|{_PLACES}"))
 
 
+def _refused(scene: Scene) -> Iterator[Sighting | Gap]:
+    """CUDA refuses to map what a peer has given out, or access between two GPUs, and a rank ended of it."""
+    told = (one._replace(what="CUDA refuses it") for one in said(scene, _NO_ACCESS))
+    yield from both(told, first_end(scene))
+
+
 def _check_hangs(scene: Scene) -> Iterator[Sighting | Gap]:
     """The engine copies from GPU to GPU to see whether that works, and the copy does not end."""
     moving = {one.pid for one in scene.standings if one.moves}
@@ -156,6 +167,7 @@ CAUSE = Cause(
         supports("Do GPUs spin in a fused all-reduce that trusts the driver's claim of peer access?", _lamport),
         supports("Does RCCL warn of the IOMMU while ranks connect?", _warned),
         supports("Does the IOMMU refuse what a GPU writes while ranks meet?", _iommu_refuses),
+        supports("Was access to a peer's memory refused, and did a process end?", _refused),
         supports("Does the engine's own check of peer copies not come back?", _check_hangs),
         speaks_against("Is peer access switched off for NCCL (NCCL_P2P_DISABLE=1)?", _switched_off),
         foresees("Does something divert what GPUs write to each other over PCIe?", diverted),

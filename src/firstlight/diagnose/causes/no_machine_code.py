@@ -13,6 +13,8 @@ _REFUSED = (
     r"no kernel image is available|cudaErrorNoKernelImageForDevice|unsupported gpu architecture"
     r"|invalid device function|(cuda|hip)ErrorInvalidDeviceFunction|hipErrorNoBinaryForGpu|ERROR_INVALID_ISA"
     r"|only supported on GPUs with compute capability|compute capability.{0,40}\b(is )?(required|not supported)"
+    r"|CUDA_ERROR_NO_BINARY_FOR_GPU|only supports? \w+ GPUs or newer|not supported on \.target"
+    r"|\bSM_?\d{2,3}\b.{0,30}\b(is|are) (not supported|unsupported)|\brequires (SM_?|sm_)\d{2,3}\b"
     r"|TensileLibrary.*for GPU arch|sm_\d+ is not compatible with the current PyTorch"
 )
 

@@ -17,6 +17,7 @@ from firstlight.testing.bundles import (
     bundle,
     cuda_libraries,
     device,
+    ended,
     engine,
     gpus,
     host,
@@ -289,3 +290,73 @@ def test_a_rank_is_missing_beside_one_out_of_sight(judge):
     elsewhere = rank(3, stack=FORWARD)
     assert judge(bundle(meets, elsewhere, ranks=4), "rank_died").finding is None
     assert judge(bundle(meets, rank(1, stack=GATHER), hidden, ranks=4), "rank_died").finding is None
+
+
+CAPTURE = ("capture_one_batch_size (sglang/srt/model_executor/cuda_graph_runner.py:640)", *FORWARD)
+
+
+def test_everybody_captures_while_gpus_spin(judge):
+    there = [rank(n, stack=CAPTURE, state="R", cpu=1.0) for n in (0, 1)]
+    assert judge(bundle(there, gpus=gpus(2, **SPINS)), "graph_capture").word == "supported"
+    assert judge(bundle(there, gpus=gpus(2, utilisation=0.0)), "graph_capture").finding is None
+    apart = [rank(0, stack=CAPTURE), rank(1, stack=FORWARD)]
+    assert judge(bundle(apart, gpus=gpus(2, **SPINS)), "graph_capture").finding is None
+    options = {"enforce-eager": ""}
+    assert judge(bundle(there, gpus=gpus(2, **SPINS), options=options), "graph_capture").word != "supported"
+
+
+TUNES = (
+    "all_reduce (torch/distributed/distributed_c10d.py:2900)",
+    "choose_one (flashinfer/autotuner.py:700)",
+    *FORWARD,
+)
+
+
+def test_a_tuner_that_waits_for_another_machine(judge):
+    assert judge(bundle(rank(0, stack=TUNES), nodes=2), "autotune").word == "supported"
+    assert judge(bundle(rank(0, stack=TUNES)), "autotune").finding is None
+    assert judge(bundle(rank(0, stack=GATHER), nodes=2), "autotune").finding is None, "it is past the tuner"
+    assert judge(bundle(rank(0, stack=TUNES, cpu=0.3), nodes=2), "autotune").finding is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "told", "got_over"),
+    [
+        (
+            "no_machine_code",
+            "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+            "FlashAttention only supports Ampere GPUs or newer, falling back to xFormers",
+        ),
+        (
+            "no_machine_code",
+            "ptxas: error: Instruction 'tcgen05.alloc' not supported on .target 'sm_120'",
+            "INFO targets: sm_90a, sm_120",
+        ),
+        (
+            "driver_toolkit_mismatch",
+            "nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.0, please update your driver",
+            "INFO found CUDA 13.0",
+        ),
+        (
+            "nccl_p2p_pcie",
+            "RuntimeError: CUDA error: peer access is not supported between these two devices",
+            "Custom allreduce is disabled: peer access is not supported between GPUs, using NCCL instead",
+        ),
+        (
+            "mismatched_collective",
+            "One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks",
+            "INFO 4 tensors were gathered",
+        ),
+        (
+            "jit_build_failure",
+            "/usr/include/cutlass/a.h:40:10: fatal error: curand_kernel.h: No such file or directory",
+            "INFO found curand_kernel.h",
+        ),
+    ],
+)
+def test_what_a_process_ended_of(judge, cause, told, got_over):
+    def says(text: str) -> Bundle:
+        return bundle(engine(), log=[line(text, level="ERROR")], exits=[ended(rank(0), code=1)], gpus=gpus(2))
+
+    assert judge(says(told), cause).word == "supported"
+    assert judge(says(got_over), cause).finding is None
