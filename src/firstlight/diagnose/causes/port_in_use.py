@@ -83,14 +83,18 @@ def _refused(scene: Scene) -> Iterator[Sighting]:
 
 def _by_a_known_process(scene: Scene) -> Iterator[Sighting | Gap]:
     """A listener on the server's port that is none of the server's processes."""
-    for one in scene.foreign_listeners[:1]:
+    for one in _on_its_port(scene):
         if one.pid:
             yield Sighting(f"{_listens(one)}, and is not part of this server", (one.pid,), str(one.port))
     yield from _unseen(scene)
 
 
+def _on_its_port(scene: Scene) -> list[Listener]:
+    return [one for one in scene.foreign_listeners if scene.bundle.port in {0, one.port}][:1]
+
+
 def _by_somebody(scene: Scene) -> Iterator[Sighting | Gap]:
-    for one in scene.foreign_listeners[:1]:
+    for one in _on_its_port(scene):
         if not one.pid:
             yield Sighting(f"{_listens(one)}; it may be the server itself", what=str(one.port))
     yield from _unseen(scene)

@@ -22,7 +22,14 @@ _MOVED = frozenset({Motion.MOVING, Motion.SLOW})
 _FROM_OUTSIDE = frozenset({Signals.SIGTERM, Signals.SIGHUP})
 """Sent by supervisors and by whoever closes a session. SIGINT is a person at the terminal, who knows."""
 _COUNTS = re.compile(r"(?P<done>\d+)/(?P<total>\d+)\b|(?P<share>\d+)(?:\.\d+)?%|progress\D{0,5}0?\.(?P<part>\d+)")
+_BAR = re.compile(
+    r"\b(?P<done>\d{1,9})/(?P<total>\d{1,9}) \[(?:(?P<hours>\d{1,3}):)?(?P<minutes>\d{1,2}):(?P<seconds>\d\d)<"
+)
+"""As tqdm writes it: done/total [elapsed<left."""
+STEADY_S = 60.0
+PACES = 3
 KILLED_STATUS = 128 + Signals.SIGKILL
+INTERRUPTED_STATUS = 128 + Signals.SIGINT
 RECENT_S = 120.0
 _GIVES_UP = (
     r"(liveness|startup|readiness) probe (failed|errored)"
@@ -35,8 +42,9 @@ _GIVES_UP = (
 )
 _ASKED = (
     r"\b(received|got|caught|handling|handler called with)\b.{0,20}\b(SIGTERM|signal\W{1,3}15)\b|SIGTERM received"
+    r"|^KeyboardInterrupt: terminated$"
 )
-"""What a program says that is asked to end, and does so in good order."""
+"""What a program says that is asked to end, and ends by itself; the last one is vLLM's handler of SIGTERM."""
 _REFUSED_CHECK = re.compile(r"(GET|HEAD) /(healthz?|live\w*|ready\w*|startup|ping|v1/models)\b\S* HTTP\S* [45]\d\d\b")
 _OOM = r"out of memory|oom-kill|Killed process"
 _OOM_DAEMON = r"running low on memory|\b(early|systemd-)?oomd?\b.{0,40}(sending SIG|killed)|memory monitor.{0,40}kill"
@@ -47,7 +55,7 @@ def _ended_from_outside(scene: Scene) -> Exit | None:
     """The end that somebody outside is to thank for: the server's first process was asked to end, or was killed by
     SIGKILL, and nobody of it had ended before, or only who was asked with it."""
     ended = [one for one in scene.ended if one.role is not Role.COMPILER]
-    asked = list(takewhile(_was_told, ended))
+    asked = list(takewhile(lambda gone: _was_asked(scene, gone), ended))
     main = next((one for one in asked if _is_main(scene, one)), None)
     if main and main.at - ended[0].at <= TOGETHER_S:
         return main
@@ -63,8 +71,9 @@ def _is_main(scene: Scene, gone: Exit) -> bool:
 
 
 def _was_asked(scene: Scene, gone: Exit) -> bool:
-    """Whether it was asked to end: by how it ended, or, where it ended in good order, by what it said."""
-    return _was_told(gone) or (gone.code == 0 and any(said(scene, _ASKED)))
+    """Whether it was asked to end: by how it ended, or, where it ended by itself, by what it said."""
+    by_itself = gone.code in {0, INTERRUPTED_STATUS} or gone.signal == Signals.SIGINT
+    return _was_told(gone) or (by_itself and any(said(scene, _ASKED)))
 
 
 def _was_told(gone: Exit) -> bool:
@@ -84,6 +93,18 @@ def _was_moving(scene: Scene) -> Iterator[Sighting]:
     if scene.bundle.phase is not Phase.SERVING and scene.bundle.motion in _MOVED:
         yield Sighting(f"it was {scene.bundle.motion} in phase {scene.bundle.phase}")
     yield from _counted_on(scene)
+    yield from _was_under_way(scene)
+
+
+def _was_under_way(scene: Scene) -> Iterator[Sighting]:
+    """A bar of progress, of which a bundle keeps the last state, moved shortly before the end for its own pace."""
+    end = min((gone.at for gone in scene.ended), default=scene.bundle.at)
+    for line in lines(scene.bundle):
+        bar = _BAR.search(line.message)
+        if bar and 0 < int(bar["done"]) < int(bar["total"]):
+            passed = 60 * int(bar["minutes"]) + int(bar["seconds"]) + 3600 * int(bar["hours"] or 0)
+            if 0 <= end - line.at <= max(STEADY_S, PACES * passed / int(bar["done"])):
+                yield Sighting(shortened(f"the log had counted to {bar[0]}, {length(end - line.at)} before the end"))
 
 
 def _counted_on(scene: Scene) -> Iterator[Sighting]:

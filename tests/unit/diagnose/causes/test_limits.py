@@ -195,6 +195,28 @@ def test_leftovers_are_foreseen(judge):
     assert judge(bundle(leftovers=unseen), "leftover_process", before=True).word == "not examined"
 
 
+def test_a_bar_that_stood_at_its_last_state_for_less_than_its_pace_was_moving(judge):
+    bar = "Loading safetensors checkpoint shards:  43% Completed | 13/30 [04:02<05:17, 18.6s/it]"
+    recent = _ended(15, motion=Motion.STALLED, log=[line(bar, ago_s=50)])
+    assert judge(recent, "probe_kill").word == "established"
+    stood = _ended(15, motion=Motion.STALLED, log=[line(bar, ago_s=400)])
+    assert judge(stood, "probe_kill").finding is None
+    full = _ended(15, motion=Motion.STALLED, log=[line("100% | 30/30 [09:02<00:00, 18.6s/it]", ago_s=50)])
+    assert judge(full, "probe_kill").finding is None
+
+
+def test_vllm_says_that_it_was_asked_to_end_and_ends_as_if_interrupted(judge):
+    asked = line("KeyboardInterrupt: terminated", ago_s=2)
+    assert judge(_ended(2, log=[asked]), "probe_kill").word == "established"
+    by_hand = line("KeyboardInterrupt", ago_s=2)
+    assert judge(_ended(2, log=[by_hand]), "probe_kill").finding is None
+
+
+def test_a_listener_on_another_port_is_in_nobodys_way(judge):
+    other = [Listener(host="10.0.0.1", port=6379, pid=77)]
+    assert judge(bundle(front(), listeners=other, port=8000), "port_in_use").finding is None
+
+
 def test_a_port_that_any_rank_is_refused(judge):
     other = line("zmq.error.ZMQError: Address already in use (addr='tcp://10.0.0.2:41877')", level="ERROR")
     assert judge(bundle(front(), log=[other]), "port_in_use").word == "supported"
