@@ -7,7 +7,7 @@ from firstlight.core.vocabulary import Motion, Outcome
 from firstlight.testing.running import Ended
 from firstlight.testing.scenarios import FULL_LENGTH
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("scenario", FULL_LENGTH, ids=lambda scenario: scenario.name)

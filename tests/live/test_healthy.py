@@ -7,7 +7,7 @@ from firstlight.core.vocabulary import Certainty, Motion, Outcome
 from firstlight.testing.running import Ended
 from firstlight.testing.scenarios import HEALTHY, HEALTHY_WAYS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 SLEEPER = HEALTHY[0]
 every_start = pytest.mark.parametrize("scenario", HEALTHY, ids=lambda scenario: scenario.name)

@@ -20,7 +20,7 @@ import pytest
 from firstlight.testing.launcher import command
 from firstlight.testing.running import Up
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 SIDE_BY_SIDE = 9
 WAIT_S = 240.0

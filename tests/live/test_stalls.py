@@ -12,7 +12,7 @@ from firstlight.core.words import exit_words
 from firstlight.testing.running import Ended
 from firstlight.testing.scenarios import STALLS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 SCENARIOS = {scenario.name: scenario for scenario in STALLS}
 every_stall = pytest.mark.parametrize("scenario", STALLS, ids=lambda scenario: scenario.name)

@@ -24,7 +24,7 @@ from firstlight.report.terminal import terminal
 from firstlight.supervise.attached import Attached, command_of
 from firstlight.testing.zoo import FAULTS, Fault, Planted, planted
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 APART_S = 2.0
 SLEEPERS = 5

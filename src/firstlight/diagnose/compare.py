@@ -12,6 +12,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.look import Look, OpenFile, ProcessLook, ThreadLook
 from firstlight.core.process import ProcessId, ProcessSample
 from firstlight.core.record import Record
+from firstlight.core.vocabulary import GapReason
 from firstlight.core.words import size
 from firstlight.diagnose import frames
 
@@ -77,17 +78,19 @@ class ProcessChange(Record):
 
 
 class Difference(Record):
-    """Two looks compared. `appeared` and `gone` are processes seen in one of them only."""
+    """Two looks compared. `appeared` and `gone` are processes that were there at one of them only; `missed` are those
+    that one of them could not see in time, though they may have been there."""
 
     seconds: float
     processes: tuple[ProcessChange, ...]
     appeared: tuple[ProcessId, ...] = ()
     gone: tuple[ProcessId, ...] = ()
+    missed: tuple[ProcessId, ...] = ()
 
     @property
     def change(self) -> Change:
         """The server as a whole: moving if anything moved, still only if everything was seen to be."""
-        seen = {one.change for one in self.processes}
+        seen = {one.change for one in self.processes} | ({Change.UNKNOWN} if self.missed else set())
         if self.appeared or self.gone:
             return Change.MOVING
         order = (Change.MOVING, Change.SPINNING, Change.UNKNOWN, Change.STILL)
@@ -103,12 +106,20 @@ def compare(first: Look, second: Look) -> Difference:
     before = {one.process.id: one for one in first.processes}
     after = {one.process.id: one for one in second.processes}
     both = [identity for identity in after if identity in before]
+    late = _late(first) | _late(second)
+    once = [identity for identity in (*before, *after) if identity not in before or identity not in after]
     return Difference(
         seconds=seconds,
         processes=tuple(_compared(before[identity], after[identity], seconds) for identity in both),
-        appeared=tuple(identity for identity in after if identity not in before),
-        gone=tuple(identity for identity in before if identity not in after),
+        appeared=tuple(identity for identity in once if identity in after and identity.pid not in late),
+        gone=tuple(identity for identity in once if identity in before and identity.pid not in late),
+        missed=tuple(identity for identity in once if identity.pid in late),
     )
+
+
+def _late(look: Look) -> set[int]:
+    """Processes that were there, or may have been, and could not be seen."""
+    return {gap.pid for gap in look.gaps if gap.what == "process" and gap.reason is not GapReason.VANISHED}
 
 
 def together(differences: Sequence[Difference | None]) -> Difference | None:
@@ -121,6 +132,7 @@ def together(differences: Sequence[Difference | None]) -> Difference | None:
         processes=tuple(each for one in known for each in one.processes),
         appeared=tuple(each for one in known for each in one.appeared),
         gone=tuple(each for one in known for each in one.gone),
+        missed=tuple(each for one in known for each in one.missed),
     )
 
 

@@ -37,7 +37,7 @@ class Scenario:
     burns: bool = False
     occupied: bool = False
     asks: bool = False
-    wait_s: float = 170.0
+    wait_s: float = 300.0
 
     @property
     def name(self) -> str:
@@ -97,7 +97,7 @@ BURNING_WAYS = frozenset({"compiles_once"})
 def healthy_way(way: str, seed: int, seconds: float = WAY_S) -> Scenario:
     """A start that is slow in one of the `WAYS` of slow_start, with pauses as `seed` has them."""
     options = ("--way", way, "--seed", str(seed), "--seconds", f"{seconds:g}")
-    return Scenario("slow_start", options, ONCE, burns=way in BURNING_WAYS, wait_s=seconds + 170.0)
+    return Scenario("slow_start", options, ONCE, burns=way in BURNING_WAYS, wait_s=seconds + 300.0)
 
 
 HEALTHY_WAYS = tuple(healthy_way(way, seed) for seed, way in enumerate(WAYS))

@@ -94,8 +94,10 @@ def look(
     at: float = NOW,
     locks: tuple[Lock, ...] | Gap = (),
     listeners: tuple[Listener, ...] | Gap = (),
+    gap: Gap | None = None,
 ) -> Look:
-    return Look(at=at, monotonic=at, took_s=0.1, processes=processes, locks=locks, listeners=listeners)
+    gaps = (gap,) if gap else ()
+    return Look(at=at, monotonic=at, took_s=0.1, processes=processes, locks=locks, listeners=listeners, gaps=gaps)
 
 
 def bundle(

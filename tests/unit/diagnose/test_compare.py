@@ -6,6 +6,7 @@ from tests.unit.diagnose.conftest import NOW, REFUSED, frame, look, process, sta
 
 from firstlight.core.gap import Gap
 from firstlight.core.look import OpenFile, ProcessLook
+from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import Change, ProcessChange, compare
 from firstlight.diagnose.compare import Stacks
 
@@ -227,3 +228,14 @@ def test_the_place_of_the_busiest_thread_is_named() -> None:
         100, thread(100, SLEEPS), thread(101, (frame("spin /app/s.py:4"),), state="R", cpu_s=5.0), cpu_s=5.0
     )
     assert "spin (s.py:4)" in between(before, after).why
+
+
+def test_a_process_that_one_look_could_not_see_in_time_has_neither_come_nor_gone() -> None:
+    one, other = process(100, thread(100, SLEEPS)), process(200, thread(200, SLEEPS))
+    late = Gap(what="process", reason=GapReason.TIMED_OUT, pid=200)
+    for first, second in ((look(one, other), look(one, gap=late)), (look(one, gap=late), look(one, other))):
+        difference = compare(first, msgspec.structs.replace(second, monotonic=NOW + 5))
+        assert [identity.pid for identity in difference.missed] == [200]
+        assert difference.change is Change.UNKNOWN
+    gone = msgspec.structs.replace(late, reason=GapReason.VANISHED)
+    assert compare(look(one, other), look(one, gap=gone, at=NOW + 5)).change is Change.MOVING

@@ -278,3 +278,62 @@ def test_a_connection_may_be_dropped_while_weights_are_loaded(judge):
     assert judge(_unsent(Phase.SERVING, NO_PTRACE), "idle_connection_drop").word == "supported"
     assert judge(_unsent(Phase.COMM_INIT), "idle_connection_drop").finding is None
     assert judge(_unsent(Phase.GRAPH_CAPTURE, SCRIPT), "idle_connection_drop").finding is None
+
+
+def _unseen(number: int = 0):
+    return rank(number, stack=NO_PTRACE, syscall=NO_PTRACE, native=NO_PTRACE)
+
+
+@pytest.mark.parametrize("phase", [Phase.RENDEZVOUS, Phase.WEIGHTS])
+def test_ranks_that_meet_by_the_log_alone(judge, phase):
+    word = "supported" if phase is Phase.RENDEZVOUS else "not seen"
+    there = {"phase": phase, "nodes": 2, "options": {"dist-init-addr": "127.0.0.1:5000"}}
+    assert judge(bundle(front(), _unseen(), **there), "rendezvous_unreachable").word in {word, "not examined"}
+    assert (judge(bundle(front(), _unseen(), **there), "rendezvous_unreachable").word == "supported") is (
+        phase is Phase.RENDEZVOUS
+    )
+    lo = {"environment": {"GLOO_SOCKET_IFNAME": "lo"}, "host": BOTH}
+    said = judge(bundle(front(), _unseen(), **{**there, **lo}), "wrong_interface").word
+    assert (said == "supported") is (phase is Phase.RENDEZVOUS)
+
+
+def _resolves(*stack: str, before: tuple[str, ...] | None = None, **more: object):
+    made = bundle(front(), rank(0, stack=stack), **{"phase": Phase.RENDEZVOUS, **more})
+    if before is None:
+        return made
+    first = bundle(front(), rank(0, stack=before), **{"phase": Phase.RENDEZVOUS, **more})
+    return replace(made, looks=(first.looks[0], made.looks[-1]))
+
+
+RESOLVER = ("getaddrinfo (socket.py:976)", "create_connection (socket.py:850)", "load (/srv/loader.py:9)")
+
+
+def test_a_name_is_asked_for_all_the_while(judge):
+    assert judge(_resolves(*RESOLVER), "unresolvable_host").word == "supported"
+    assert judge(_resolves(*RESOLVER, before=RESOLVER[1:]), "unresolvable_host").finding is None
+    assert judge(_resolves(*RESOLVER[1:]), "unresolvable_host").finding is None
+
+
+def test_a_name_that_is_told_nowhere_else_does_not_resolve(judge):
+    text = "[c10d] cannot resolve host: node-0 (gai error: -2 - Name or service not known)"
+    assert judge(_resolves(*STORE, log=[line(text)]), "unresolvable_host").word == "supported"
+    assert judge(_resolves(*SCRIPT, log=[line(text)]), "unresolvable_host").finding is None
+    six = "[c10d] The IPv6 network addresses of (node-0, 5000) cannot be retrieved (Name or service not known)"
+    assert judge(_resolves(*STORE, log=[line(six)]), "unresolvable_host").finding is None
+
+
+def _queues(unsent: int, unread: int, **reader: object):
+    sends = socket("127.0.0.1:40000", "127.0.0.1:5557", fd=60, unsent=unsent, peers=(4100,))
+    reads = socket("127.0.0.1:5557", "127.0.0.1:40000", fd=61, unread=unread, peers=(4000,))
+    one = front(files=[sends], syscall="epoll_wait(0x9, 0x7f3a10, 0x400, 0x63)")
+    return bundle(one, rank(0, stack=SCRIPT, files=[reads], **reader))
+
+
+def test_a_socket_may_be_full_whose_sender_polls(judge):
+    assert judge(_queues(90_000, 200_000), "socket_full").word == "supported"
+    for made in (
+        _queues(0, 200_000),
+        _queues(90_000, 0),
+        _queues(90_000, 200_000, moves=Moves(read_bytes=50 << 20)),
+    ):
+        assert judge(made, "socket_full").word not in {"supported", "established"}

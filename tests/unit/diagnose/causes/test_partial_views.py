@@ -360,3 +360,12 @@ def test_what_a_process_ended_of(judge, cause, told, got_over):
 
     assert judge(says(told), cause).word == "supported"
     assert judge(says(got_over), cause).finding is None
+
+
+def test_helper_threads_that_poll_are_no_movement(judge):
+    def apart(cpu: float, **more: object) -> Bundle:
+        return bundle(rank(0, stack=GATHER, cpu=cpu, **more), rank(1, stack=GROUP))
+
+    assert judge(apart(0.15), "mismatched_collective").word == "supported"
+    assert judge(apart(0.3), "mismatched_collective").finding is None
+    assert judge(apart(0.15, moves=Moves(read_bytes=GB)), "mismatched_collective").finding is None
