@@ -150,6 +150,11 @@ def _meets_at_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_told_loopback(scene), _at_the_meeting(scene))
 
 
+def _told_loopback_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
+    """As above, where no stack tells where the ranks stand, and by the log they meet."""
+    yield from both(_told_loopback(scene), joins_unseen(scene))
+
+
 def _loopback_variable(scene: Scene) -> Iterator[Sighting]:
     """As above, by a variable, which the engine may not go by."""
     yield from _told_loopback(scene, by_option=False)
@@ -203,7 +208,7 @@ def _refused_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
         if named and int(named["port"]) not in network.WEB_PORTS | used:
             what = network.joined(network.normal(named["host"]), int(named["port"]))
             told.append(Sighting(shortened(f"log: {line.message}"), what=what))
-    yield from both(told, _at_the_meeting(scene))
+    yield from both(told, (*_at_the_meeting(scene), *joins_unseen(scene)))
 
 
 def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -216,11 +221,11 @@ def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
         if meeting.by_option and away and not any(_tried(scene, meeting)):
             words = f"{meeting.told}, and no connection there was made or being made at either look"
             absent = Sighting(shortened(words), what=network.joined(meeting.host, meeting.port))
-            joins = (*_at_the_meeting(scene), *where.stands(scene, _HANDSHAKES), *_joins_unseen(scene))
+            joins = (*_at_the_meeting(scene), *where.stands(scene, _HANDSHAKES), *joins_unseen(scene))
             yield from both([absent], joins)
 
 
-def _joins_unseen(scene: Scene) -> Iterator[Sighting]:
+def joins_unseen(scene: Scene) -> Iterator[Sighting]:
     """Ranks of several nodes of which no stack tells where they stand, while by the log they meet."""
     if scene.bundle.phase in {Phase.RENDEZVOUS, Phase.COMM_INIT} and network.node_count(scene) > 1:
         for one in scene.standings:
@@ -315,6 +320,9 @@ CAUSE = Cause(
             "Does a connection to an address that the log complains about stay unanswered?", _knocks_where_logged
         ),
         decides("Do ranks of several nodes wait to meet at a loopback address?", _meets_at_loopback),
+        supports(
+            "Do ranks without a stack meet, several nodes of them at a loopback address?", _told_loopback_unseen
+        ),
         decides(
             "Do ranks say that they meet ranks of other machines at a loopback address?", _meets_at_told_loopback
         ),

@@ -1,5 +1,6 @@
 """A socket is full: one end cannot send on, because the other does not read."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
@@ -13,6 +14,7 @@ from firstlight.diagnose.standing import Standing
 from firstlight.diagnose.waits import Kind
 
 FULL_BYTES = 4096
+_POLLS = re.compile(r"(epoll_p?wait2?|p?poll|p?select6?)\(")
 
 
 def _senders(scene: Scene) -> Iterator[tuple[Standing, OpenFile]]:
@@ -68,6 +70,23 @@ def _one_end(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(quotes.shortened(quote), (*one.wait.pids[:1], one.pid))
 
 
+def _both_queues(scene: Scene) -> Iterator[Sighting]:
+    """Bytes lie unread at one end and unsent at the other, at both looks, whatever whoever sends waits in: libraries
+    send from threads of their own, which poll."""
+    for one in scene.standings:
+        polls = any(_POLLS.match(quotes.call(thread)) for thread in one.look.threads)
+        for file in one.look.files if polls and where.before(scene, one.pid) else ():
+            unsent = file.socket.unsent if file.socket and file.kind == "socket" else 0
+            if unsent < FULL_BYTES or network.sent(scene, one.look, file) or isinstance(file.peers, Gap):
+                continue
+            for pid in file.peers:
+                lying = _unread(scene, pid, file)
+                reader = scene.standing(pid)
+                if lying >= FULL_BYTES and reader and not reader.moves:
+                    quote = f"{scene.name(pid)} leaves {size(lying)} unread, and {scene.name(one.pid)} cannot send on"
+                    yield Sighting(quotes.shortened(quote), (pid, one.pid))
+
+
 def _drains(scene: Scene) -> Iterator[Sighting]:
     """Whoever should read moves, or the bytes go their way: a full queue on a slow line."""
     for one, file in _senders(scene):
@@ -87,6 +106,7 @@ CAUSE = Cause(
     clues=(
         decides("Do bytes lie unread at one end while the other blocks in sending?", _both_ends),
         supports("Does somebody block in sending, with its queue full?", _one_end),
+        supports("Do bytes lie unread at one end and unsent at the other, at both looks?", _both_queues),
         rules_out("Does the reader move, or do the bytes go on?", _drains),
     ),
     advice=Advice(

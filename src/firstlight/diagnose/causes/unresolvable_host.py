@@ -1,18 +1,22 @@
 """A host name that the server was told does not resolve."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.core.host import Resolved
+from firstlight.core.look import Frame
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import network, where
+from firstlight.diagnose.causes.rendezvous_unreachable import MEETS, joins_unseen
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
-from firstlight.diagnose.failures import Kind, failed
+from firstlight.diagnose.failures import Kind, failed, refusal
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines
 
 _ASKS = r"getaddrinfo|gethostby|getnameinfo|_resolve\w* .*socket"
+_RESOLVES = r"^(getaddrinfo|gethostby\w+|getnameinfo) "
 _REFUSED = (
     "gai error",
     "getaddrinfo",
@@ -86,6 +90,31 @@ def _never_looked_up(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"log: {line.message}"), (line.pid,) if line.pid else (), name)
 
 
+def _asks_on(scene: Scene) -> Iterator[Sighting]:
+    """A main thread waits for the resolver at both looks, for a name that is not known to resolve."""
+    for there in where.at(scene, _RESOLVES) if not scene.bundle.host.resolved else ():
+        old = None if isinstance(there, Gap) else where.before(scene, there.pid)
+        then = where.main_place(old) if old else None
+        if not isinstance(there, Gap) and there.main and then and any(map(_resolves, then.frames)):
+            yield where.shown(scene, there)
+
+
+def _resolves(frame: Frame) -> bool:
+    return re.search(_RESOLVES, f"{frame.function} ") is not None
+
+
+def _told_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
+    """The log says that a name does not resolve, of which nothing else is known, and somebody stands where ranks
+    meet."""
+    known = {one.name.lower() for one in scene.bundle.host.resolved if not isinstance(one.addresses, Gap)}
+    told = []
+    for line in lines(scene.bundle):
+        refused = refusal(line.message) if "ipv6" not in line.message.lower() else None
+        if refused and refused.kind is Kind.NAME and not any(name in line.message.lower() for name in known):
+            told.append(Sighting(shortened(f"log: {line.message}"), what=refused.what))
+    yield from both(told, (*where.stands(scene, MEETS), *joins_unseen(scene)))
+
+
 def _ended_by_it(scene: Scene) -> Iterator[Sighting]:
     """A process ended as a name did not resolve for it."""
     yield from failed(scene, Kind.NAME)
@@ -110,6 +139,8 @@ CAUSE = Cause(
         decides("Does a name that it was told not resolve, while somebody waits for the resolver?", _asked),
         supports("Does the log say so of a name where ranks are to meet?", _never_looked_up),
         decides("Does the log complain about a name that indeed does not resolve?", _refused),
+        supports("Does a main thread wait for the resolver all the while?", _asks_on),
+        supports("Does the log say so of a name while somebody stands where ranks meet?", _told_while_meeting),
         supports("Did a process end as a name did not resolve?", _ended_by_it),
         foresees("Does the name where the ranks are to meet not resolve?", _foreseen_meeting, surely=True),
         foresees("Does a name that it is told not resolve?", _names),

@@ -7,7 +7,7 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Interface
 from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import network, where
-from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
+from firstlight.diagnose.causes.rendezvous_unreachable import MEETS, joins_unseen
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.deaths import first_end
 from firstlight.diagnose.quotes import shortened
@@ -94,7 +94,7 @@ def _told_to_use_unfit(scene: Scene) -> Iterator[Sighting | Gap]:
         for name, value, chosen in _named(scene)
         if chosen and unfit >= {one.name for one in chosen}
     )
-    yield from both(named if network.node_count(scene) > 1 else (), _joining(scene))
+    yield from both(named if network.node_count(scene) > 1 else (), _perhaps_joining(scene))
 
 
 def _kinds(chosen: list[Interface]) -> str:
@@ -109,7 +109,7 @@ def _took_unfit(scene: Scene) -> Iterator[Sighting | Gap]:
         names = {found["name"] for found in _TAKEN.finditer(line.message)} if _TOOK.search(line.message) else set()
         if names and names <= unfit:
             took.append(Sighting(shortened(f"log: {line.message}"), what=sorted(names)[0]))
-    yield from both(took, _joining(scene))
+    yield from both(took, _perhaps_joining(scene))
 
 
 def _nowhere(scene: Scene) -> Iterator[Interface]:
@@ -158,7 +158,7 @@ def _own_name_is_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
         for one in scene.bundle.host.resolved
         if not isinstance(one.addresses, Gap) and one.addresses and all(map(network.is_loopback, one.addresses))
     )
-    yield from both(names if network.node_count(scene) > 1 else (), _joining(scene))
+    yield from both(names if network.node_count(scene) > 1 else (), _perhaps_joining(scene))
 
 
 def _on_loopback(scene: Scene) -> Iterator[Sighting]:
@@ -182,7 +182,7 @@ def _others_fell_back(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks of several nodes join a group, and the log tells that some took loopback and that a group failed."""
     if network.node_count(scene) > 1:
         fell = (one._replace(what="loopback") for one in said(scene, _FELL_BACK))
-        yield from both(both(fell, said(scene, _NO_MESH)), _joining(scene))
+        yield from both(both(fell, said(scene, _NO_MESH)), _perhaps_joining(scene))
 
 
 def _met_itself(scene: Scene) -> Iterator[Sighting]:
@@ -194,12 +194,18 @@ def _met_itself(scene: Scene) -> Iterator[Sighting]:
 def _joins_on_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
     """Ranks of several nodes join a group, and one of them knocks at loopback without an answer."""
     knocks = (one for one in _on_loopback(scene) if "SYN_SENT" in one.quote)
-    yield from both(knocks, _joining(scene))
+    yield from both(knocks, _perhaps_joining(scene))
 
 
 def _joining(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from where.stands(scene, _JOINS)
     yield from where.stands(scene, "ncclCommInitRank|bootstrap|gloo::", native=True)
+
+
+def _perhaps_joining(scene: Scene) -> Iterator[Sighting | Gap]:
+    """As above, or by the log alone where no stack was seen."""
+    yield from _joining(scene)
+    yield from joins_unseen(scene)
 
 
 def _unfit(scene: Scene) -> dict[str, Interface]:
