@@ -13,6 +13,7 @@ from firstlight.core.gpu import Gpu
 from firstlight.core.vocabulary import Role
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Sighting
+from firstlight.diagnose.compare import Stacks
 from firstlight.diagnose.places import first
 from firstlight.diagnose.quotes import outwards, shortened
 from firstlight.diagnose.scene import Scene
@@ -26,6 +27,8 @@ LOW_POWER_SHARE = 0.4
 """Busy GPUs that draw no more of their power limit only wait: reports of spins have 15 to 40 %."""
 LOW_POWER_W = 30.0
 """Where no limit is told: reports of chips that spin have 15 to 25 W."""
+POLLING_CPU = 0.25
+"""Cores that the helper threads of a rank may use: half of what a process is said to spin from."""
 
 COMMUNICATOR = r"n?r?cclCommInit|ncclCommSplit|CommInitRank|init[NH]CCLComm|[NH]CCLComm::create"
 COLLECTIVE = (
@@ -64,7 +67,15 @@ def complete(scene: Scene) -> bool:
 def still(scene: Scene) -> bool:
     """Whether nobody who runs the model, on any machine, moves, and no compiler works for them."""
     compilers = (one for one in scene.whole.standings if one.look.process.role is Role.COMPILER)
-    return not any(one.moves and not _waits_busily(scene, one) for one in (*runners(scene.whole), *compilers))
+    return not any(_gets_on(one) and not _waits_busily(scene, one) for one in (*runners(scene.whole), *compilers))
+
+
+def _gets_on(one: Standing) -> bool:
+    """Whether it moves. Helper threads of libraries poll all their life: where every stack stays and nothing is read,
+    written or filled, the little that they compute is no movement, and a whole core would be none, either."""
+    change = one.change
+    polls = change is not None and change.stacks is Stacks.UNCHANGED and not change.moved and change.cpu < POLLING_CPU
+    return one.moves and not (polls and one.look.process.role is not Role.COMPILER)
 
 
 def _waits_busily(scene: Scene, one: Standing) -> bool:
