@@ -120,7 +120,7 @@ def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
     """Read a bundle once. `root` is the server's first process; without it, it is guessed where a look shows who is
     there."""
     parts = tuple(scene_of(msgspec.structs.replace(one, machines=())) for one in bundle.machines)
-    bundle = bounded(bundle)
+    bundle = _ranked(bounded(bundle))
     look = last_look(bundle)
     changes = together([one.changes for one in parts]) if parts else difference(bundle)
     stands = tuple(one for part in parts for one in part.standings) or standings(bundle, changes)
@@ -155,6 +155,23 @@ def ends(bundle: Bundle, standings: tuple[Standing, ...]) -> tuple[Exit, ...]:
     zombies = (_exit_of(one, bundle.at) for one in standings if one.state == "Z")
     unnoted = (gone for gone in zombies if gone.id not in noted)
     return tuple(sorted((*bundle.exits, *unnoted), key=lambda gone: gone.at))
+
+
+def _ranked(bundle: Bundle) -> Bundle:
+    """The bundle in which whoever ended before its title was read is the rank as which it wrote; a fork has the title
+    of its parent at first."""
+    wrote = {line.pid: line for tail in bundle.logs for line in tail.lines if line.pid and line.rank >= 0}
+    exits = tuple(
+        msgspec.structs.replace(gone, role=Role.WORKER, rank=line.rank, label=line.source)
+        if (line := wrote.get(gone.id.pid)) and _may_be_a_rank(gone, bundle)
+        else gone
+        for gone in bundle.exits
+    )
+    return bundle if exits == bundle.exits else msgspec.structs.replace(bundle, exits=exits)
+
+
+def _may_be_a_rank(gone: Exit, bundle: Bundle) -> bool:
+    return gone.rank < 0 and gone.role in {Role.OTHER, Role.FRONT} and gone.id != bundle.root
 
 
 def _alive(standings: tuple[Standing, ...], ended: tuple[Exit, ...]) -> tuple[Process, ...]:

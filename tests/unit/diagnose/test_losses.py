@@ -258,3 +258,15 @@ def test_a_server_that_goes_on_has_got_over_a_zombie_without_a_part_in_it(
 
 def _cause(role: Role) -> str:
     return "rank_died" if role is Role.WORKER else "process_died"
+
+
+def test_who_ended_before_its_title_was_read_is_the_rank_as_which_it_wrote() -> None:
+    killed = ends(111, "serve", born_s=5, at_s=20, signal=Signals.SIGKILL, role=Role.FRONT)
+    wrote = msgspec.structs.replace(line("phase=weights begin"), pid=111, rank=1, source="worker rank 1")
+    told = LogTail(source="stderr", lines=(wrote,))
+    seen = msgspec.structs.replace(twice(living(), exits=(killed,)), logs=(told,), timeline=SINCE_LAUNCH)
+    finding = state(seen, root=ROOT).findings[0]
+    assert (finding.id, finding.verdict) == ("rank_died", "established")
+    assert finding.title.startswith("worker rank 1 (pid 111)")
+    other = msgspec.structs.replace(told, lines=(msgspec.structs.replace(wrote, pid=112),))
+    assert state(msgspec.structs.replace(seen, logs=(other,)), root=ROOT).findings[0].id == "process_died"
