@@ -3,6 +3,7 @@ never arrive. Often only the trigger: ACS or the IOMMU is behind it."""
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
@@ -19,6 +20,7 @@ from firstlight.diagnose.devices import (
     spinning_or_unseen,
     spins,
     still,
+    unseen_and_still,
 )
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, gpus, said, variable
@@ -54,7 +56,8 @@ def _is_the_first_choice(scene: Scene) -> Iterator[Sighting | Gap]:
     this all-reduce before any other. Where the host waits, no frame tells which one the GPUs are in."""
     cards = gpus(scene)
     if not isinstance(cards, Gap) and len(cards) > 1 and all(over_pcie(card) and spins(card) for card in cards):
-        yield from both(both(all_in(scene, _WAITS_FOR_GPU), spinning(scene)), _chosen(scene))
+        waiting = chain(all_in(scene, _WAITS_FOR_GPU), unseen_and_still(scene))
+        yield from both(both(waiting, spinning(scene)), _chosen(scene))
 
 
 def _chosen(scene: Scene) -> Iterator[Sighting]:

@@ -2,17 +2,20 @@
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from firstlight.core.gap import Gap
+from firstlight.core.vocabulary import Phase
 from firstlight.core.words import seconds as length
 from firstlight.core.words import size
 from firstlight.diagnose import storage, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, speaks_against, supports
+from firstlight.diagnose.compare import ProcessChange
 from firstlight.diagnose.devices import spinning
 from firstlight.diagnose.frames import words_of
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
-from firstlight.diagnose.sightings import both, said, threads
+from firstlight.diagnose.sightings import both, said, threads, variable
 
 GROWTH_BYTES_S = 1_000_000
 _PINS = (
@@ -34,6 +37,8 @@ _PINS_IN_CODE = re.compile(
     r"|(zeros|empty)(_like)?_pinned)(_v2)?\(|\bpin_memory=True"
 )
 """Bindings leave no frame of their own; the line that calls them names them."""
+_ASKED = ("hicache-size", "hicache-ratio", "enable-hierarchical-cache", "kv-offloading-size", "swap-space")
+_ASKED_BY_NAME = r"LMCACHE_(MAX_)?LOCAL_CPU(_SIZE)?"
 _SAYS = r"\d [GM]i?B (of )?(pinned |host |CPU )+memory|pinn(ed|ing) .*memory|host memory for hierarchical"
 
 
@@ -93,6 +98,19 @@ def _pins_and_grows(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(pinning, (one for one in growing if isinstance(one, Gap) or one.pids in pids))
 
 
+def _asked_and_grows(scene: Scene) -> Iterator[Sighting | Gap]:
+    """A pool in host memory was asked for, caches are being made, and somebody who reads nothing grows."""
+    asked = [Sighting(f"option: --{name}") for name in _ASKED if scene.bundle.option(name) is not None]
+    reads = {one.pid for one in scene.standings if one.change and _reads(one.change)}
+    growing = (one for one in _growing(scene) if isinstance(one, Gap) or not reads & set(one.pids))
+    if scene.bundle.phase is Phase.KV_CACHE:
+        yield from both(chain(asked, variable(scene, _ASKED_BY_NAME)), growing)
+
+
+def _reads(change: ProcessChange) -> bool:
+    return change.major_faults > 0 or (isinstance(change.read_bytes, int) and change.read_bytes >= GROWTH_BYTES_S)
+
+
 def _told_and_grows(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(_growing(scene), said(scene, _SAYS))
 
@@ -111,6 +129,7 @@ CAUSE = Cause(
         decides("Does a process that grows stand in a call that pins memory?", _pins_and_grows),
         supports("Does a thread stand in a call that pins memory?", _pinning),
         supports("Does the memory that a process has locked grow?", _locks_more),
+        supports("Does a process grow without reading, where a pool in host memory was asked for?", _asked_and_grows),
         speaks_against("Do GPUs spin, with nothing growing?", _waits_for_the_gpu),
         supports("Does the log speak of host memory, and does a process grow?", _told_and_grows),
     ),

@@ -369,3 +369,29 @@ def test_helper_threads_that_poll_are_no_movement(judge):
     assert judge(apart(0.15), "mismatched_collective").word == "supported"
     assert judge(apart(0.3), "mismatched_collective").finding is None
     assert judge(apart(0.15, moves=Moves(read_bytes=GB)), "mismatched_collective").finding is None
+
+
+def _fills(phase: Phase = Phase.KV_CACHE, *, read: int = 0, grows: int = 9 * GB, options: object = None) -> Bundle:
+    moves = Moves(memory_bytes=grows, read_bytes=read)
+    there = rank(0, stack=NO_PTRACE, native=NO_PTRACE, cpu=1.0, moves=moves)
+    asked = {"hicache-size": "60"} if options is None else options
+    return bundle(there, phase=phase, options=asked)
+
+
+def test_a_pool_in_host_memory_that_was_asked_for(judge):
+    assert judge(_fills(), "host_memory_pin").word == "supported"
+    assert judge(_fills(options={}), "host_memory_pin").finding is None
+    assert judge(_fills(Phase.WEIGHTS), "host_memory_pin").finding is None
+    assert judge(_fills(read=9 * GB), "host_memory_pin").finding is None, "it loads"
+    assert judge(_fills(grows=0), "host_memory_pin").finding is None
+
+
+FIRST = "Using ['CUSTOM', 'PYNCCL'] all-reduce backends (in dispatch order) for group 'tp:0'"
+
+
+def test_the_first_choice_of_the_engine_where_nobody_may_look(judge):
+    cards = {"gpus": gpus(2, **SPINS, **PCIE), "phase": Phase.WARMUP}
+    assert judge(_blind(log=[line(FIRST)], **cards), "custom_allreduce").word == "supported"
+    other = FIRST.replace("CUSTOM", "SYMM_X")
+    assert judge(_blind(log=[line(other)], **cards), "custom_allreduce").finding is None
+    assert judge(_blind(log=[line(FIRST)], cpu=0.3, **cards), "custom_allreduce").finding is None
