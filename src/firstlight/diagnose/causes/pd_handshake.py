@@ -29,6 +29,11 @@ _SIDE_CHANNELS = {"VLLM_NIXL_SIDE_CHANNEL_PORT": 5600, "VLLM_MOONCAKE_BOOTSTRAP_
 """Of vLLM, with the ports where they are unset."""
 DEFAULT_PORT = 8998
 """Of SGLang's --disaggregation-bootstrap-port."""
+_INTRODUCES = (
+    r"^(?!\S*(listen|server|serve|thread|loop))\S*(handshake|add_remote|query_\w*(agent|bootstrap))\S* "
+    r"\S*(nixl|mooncake|kv_transfer|kv_connector|disaggregation|lmcache|mori_?io)"
+)
+"""Not those who wait to be asked, all their life."""
 _OF_ROLE = re.compile(r"/disaggregation/")
 _OWN_REQUEST = r"\S*warm_?up\S* \S*/(entrypoints|managers|utils)/"
 JSON_MAX = 10_000
@@ -86,6 +91,21 @@ def _asks_itself(scene: Scene) -> Iterator[Sighting | Gap]:
     if _role(scene) == "prefill" and seen and len(seen) == len(ranks) and not met:
         turns = Sighting(quotes.stack(seen[0]), (seen[0].pid,), f"port {port}")
         yield from both([turns], where.stands(scene, _OWN_REQUEST))
+
+
+def _introduces_itself(scene: Scene) -> Iterator[Sighting | Gap]:
+    """This is one side of two, and a thread that waits introduces it to the other at both looks; where that is the
+    main thread, which passes there in every turn, somebody's request is not answered either."""
+    for there in where.at(scene, _INTRODUCES) if _role(scene) else ():
+        if isinstance(there, Gap):
+            yield there
+            continue
+        old = where.before(scene, there.pid)
+        then = next((one for one in (old.threads if old else ()) if one.tid == there.thread.tid), None)
+        stack = () if then is None or isinstance(then.stack, Gap) else then.stack
+        before = any(re.search(_INTRODUCES, f"{frame.function} {frame.file}") for frame in stack)
+        if before and (scene.bundle.question if there.main else there.thread.state != "R"):
+            yield where.shown(scene, there)
 
 
 def _peer(one: network.Connection) -> str:
@@ -177,6 +197,7 @@ CAUSE = Cause(
         supports(
             "Does prefill wait for an answer to itself, in no forward pass, with nobody connected?", _asks_itself
         ),
+        supports("Does a thread that waits introduce one side to the other at both looks?", _introduces_itself),
         foresees("Would prefill tell decode a loopback address?", _loopback),
     ),
     advice=Advice(

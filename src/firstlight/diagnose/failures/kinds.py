@@ -116,6 +116,7 @@ _TABLE = (
     (Kind.CACHE_ROOM, r"not enough .{0,40}\bKV ?cache\b|failed to .{0,20}KV cache\b"),
     (Kind.GPU_TAKEN, r"Free memory on device (?P<what>\S{1,20}) \(.{0,40}\) on startup is less than"),
     (Kind.GPU_MEMORY, r"(?:CUDA|HIP|XPU|NPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|\bcuda\w*( \w+)?: out of memory"),
+    (Kind.GPU_MEMORY, r"\bError \[(?:CUDA|HIP)\]: out of memory|(?:cuda|hip)Error(?:MemoryAllocation|OutOfMemory)\b"),
     (Kind.GPU_MEMORY, r"Cuda failure .{0,12}'out of memory'|CU(?:BLAS|DNN)\w*_STATUS_ALLOC_FAILED"),
     (Kind.GPU_COUNT, r"number of required GPUs exceeds|invalid device ordinal|\bNo (?:CUDA|HIP) GPUs are available"),
     (Kind.GPU_COUNT, r"\b(?:size|GPUs?|ranks?)\b.{0,40} (?:larger|more|greater) than .{0,60}\b(?:GPU|device)s"),

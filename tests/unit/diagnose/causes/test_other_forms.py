@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from firstlight.core.gap import Gap
 from firstlight.core.look import Listener, Pressure
 from firstlight.core.vocabulary import GapReason, Phase
+from firstlight.diagnose.failures import Kind, refusal
 from firstlight.testing.bundles import (
     NO_PTRACE,
     Made,
@@ -337,3 +338,33 @@ def test_a_socket_may_be_full_whose_sender_polls(judge):
         _queues(90_000, 200_000, moves=Moves(read_bytes=50 << 20)),
     ):
         assert judge(made, "socket_full").word not in {"supported", "established"}
+
+
+NIXL = {"kv-transfer-config": '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'}
+SHAKES = "vllm/distributed/kv_transfer/kv_connector/v1/nixl_connector.py"
+
+
+def _introduces(function: str, *, main: bool = False, **more: object):
+    stack = (f"{function} ({SHAKES}:900)", "load (/srv/loader.py:9)")
+    one = rank(0, stack=stack) if main else rank(0, stack=SCRIPT, threads=[thread(stack)])
+    return bundle(front(), one, **{"options": NIXL, "phase": Phase.SERVING, **more})
+
+
+def test_one_side_introduces_itself_all_the_while(judge):
+    assert judge(_introduces("_nixl_handshake"), "pd_handshake").word == "supported"
+    asked = {"question": "no token within 60 s"}
+    assert judge(_introduces("_nixl_handshake", main=True, **asked), "pd_handshake").word == "supported"
+    for made in (
+        _introduces("_nixl_handshake_listener", **asked),
+        _introduces("_nixl_handshake", main=True),
+        _introduces("start_load_kv", **asked),
+        _introduces("_nixl_handshake", options={}),
+    ):
+        assert judge(made, "pd_handshake").finding is None
+
+
+@pytest.mark.parametrize("text", ["Triton Error [CUDA]: out of memory", "HIP error: hipErrorOutOfMemory"])
+def test_memory_of_a_gpu_is_full_in_other_words(text):
+    found = refusal(f"RuntimeError: {text}")
+    assert found
+    assert found.kind is Kind.GPU_MEMORY
