@@ -11,6 +11,7 @@ from firstlight.core.vocabulary import Phase
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.devices import (
     COMMUNICATOR,
+    all_in,
     complete,
     in_place,
     is_hidden,
@@ -119,6 +120,13 @@ def _meets_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
         yield from _mapped(scene)
 
 
+def _set_for_all(scene: Scene) -> Iterator[Sighting | Gap]:
+    """Where it may not be seen what processes map: one is to be preloaded, and all are in a CUDA or NCCL call."""
+    hidden = any(isinstance(one.look.facts.libraries, Gap) for one in runners(scene))
+    if hidden and still(scene) and complete(scene):
+        yield from both(_preloads(scene), all_in(scene, _CUDA_CALLS))
+
+
 def _mapped(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from (found for found in libraries(scene, *_KINDS) if isinstance(found, Gap))
     for name, library in _shims(scene):
@@ -174,6 +182,7 @@ CAUSE = Cause(
         ),
         supports("Does everybody who runs the model have such a library, and wait in CUDA?", _all_wait_with_it),
         supports("Has everybody such a library where communicators do not come about, unseen?", _meets_unseen),
+        supports("Is one to be preloaded where all are in such a call, and maps are out of sight?", _set_for_all),
         foresees("Is a library preloaded that comes between the program and CUDA?", _preloads),
     ),
     advice=Advice(

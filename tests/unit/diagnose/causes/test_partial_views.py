@@ -395,3 +395,17 @@ def test_the_first_choice_of_the_engine_where_nobody_may_look(judge):
     other = FIRST.replace("CUSTOM", "SYMM_X")
     assert judge(_blind(log=[line(other)], **cards), "custom_allreduce").finding is None
     assert judge(_blind(log=[line(FIRST)], cpu=0.3, **cards), "custom_allreduce").finding is None
+
+
+def test_a_shim_by_the_environment_where_maps_are_out_of_sight(judge):
+    refused = Gap(what="mapped libraries", reason=GapReason.NO_PERMISSION, detail="")
+    facts = [ordinary_facts(libraries=refused), ordinary_facts()]
+
+    def meets(name: str, *, hidden: bool = True, stack: object = INIT) -> Bundle:
+        there = [rank(n, stack=stack, facts=facts[0 if hidden else 1]) for n in (0, 1)]
+        return bundle(there, environment={"LD_PRELOAD": name}, phase=Phase.COMM_INIT)
+
+    assert judge(meets("/usr/lib/libvgpu.so"), "preload_shim").word == "supported"
+    assert judge(meets("/usr/lib/libjemalloc.so.2"), "preload_shim").finding is None
+    assert judge(meets("/usr/lib/libvgpu.so", hidden=False), "preload_shim").finding is None, "it is not there"
+    assert judge(meets("/usr/lib/libvgpu.so", stack=FORWARD), "preload_shim").finding is None
