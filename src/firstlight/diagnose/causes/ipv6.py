@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
 from firstlight.diagnose import network, where
-from firstlight.diagnose.causes.rendezvous_unreachable import MEETS
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, rules_out, supports
 from firstlight.diagnose.failures import Kind, ended, failures
+from firstlight.diagnose.joining import MEETS
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, said

@@ -9,20 +9,19 @@ from firstlight.diagnose import network, quotes, where
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, rules_out, supports
 from firstlight.diagnose.failures import Kind as Refused
 from firstlight.diagnose.failures import ended, failures
+from firstlight.diagnose.joining import (
+    MEETS,
+    MEETS_NATIVELY,
+    at_the_meeting,
+    joins_unseen,
+    told_by_ranks,
+    told_loopback,
+)
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, processes, said
 from firstlight.diagnose.waits import Kind
 
-MEETS = (
-    r"TCPStore|_create_c10d_store|(_tcp_)?rendezvous(_handler)? |init_process_group|init_distributed_environment"
-    r"|create_tcp_store|StatelessProcessGroup|_env_rendezvous|next_rendezvous|etcd_\w*rendezvous|init_distributed "
-    r"|initialize \S*/jax/_src/distributed|init \S*/(horovod|bagua)/|MPI_Init|connectFullMesh"
-    r"|(init|connect\w*|wait_for_node|check_health|_init_gcs_client|get_node_to_connect_for_driver) \S*/ray/_private/"
-)
-_MEETS_NATIVELY = (
-    r"TCPStore|c10d::.*(Client|connect)|gloo::\S*(connect|rendezvous|Pair|Context)|PMIx?_|P?MPI_Init|GcsClient"
-)
 _HANDSHAKES = r"(startup_handshake|_?perform_handshakes?) \S*/vllm/v1/"
 _SOME_JOINED = r"\b\d+/\d+ (clients|workers|nodes|ranks|members|peers)\b.{0,20}\bjoined"
 _REFUSED = re.compile(
@@ -34,12 +33,6 @@ _NO_HEAD = (
     r"|cannot connect to (the )?(GCS|head|master|leader|supervisor|scheduler|coordinator)\b"
 )
 """Whoever brings the nodes of a cluster together, by what programs call it."""
-_TOLD_OF_STORE = re.compile(
-    r"\bworld_size=(?P<size>\d{1,6})\b.*init_method=(?:tcp://)?(?P<host>\[[^\]\s]+\]|[^:\s]+):(?P<port>\d{1,5})\b"
-)
-"""A rank's own account of the group that it joins."""
-_OF_ANOTHER = re.compile(r"\bip=(?P<host>[\da-fA-F.:]+)\)")
-"""Ray's word for whose line it is, where it is not this machine's."""
 _STORE_REFUSES = re.compile(
     r"(?:fail\w*|unable|cannot|could not) to connect to \W?(?P<host>[\w.:-]*\w)\W{1,4}(?:port\W{1,3})?"
     r"(?P<port>\d{2,5})\b.*(?:refused|timed? ?out|unreachable|no route|errno)",
@@ -47,11 +40,6 @@ _STORE_REFUSES = re.compile(
 )
 _AWAITS_OTHERS = r"TCPStore::waitForWorkers"
 _EARLY = frozenset({Phase.SPAWN, Phase.IMPORT, Phase.CONFIG, Phase.RENDEZVOUS, Phase.COMM_INIT})
-
-
-def _at_the_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from where.stands(scene, MEETS)
-    yield from where.stands(scene, _MEETS_NATIVELY, native=True)
 
 
 def _knocks_where_told(scene: Scene) -> Iterator[Sighting]:
@@ -65,11 +53,11 @@ def _knocks_where_told(scene: Scene) -> Iterator[Sighting]:
 
 def _knocks_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
     """A process stands where ranks meet, and a connection of it to no web port stays unanswered."""
-    places = (*where.at(scene, MEETS), *where.at(scene, _MEETS_NATIVELY, native=True))
+    places = (*where.at(scene, MEETS), *where.at(scene, MEETS_NATIVELY, native=True))
     standing = {there.pid for there in places if not isinstance(there, Gap)}
     knocking = [one for one in network.unanswered(scene) if one.socket.peer_port not in network.WEB_PORTS]
     found = (_quoted(scene, one) for one in knocking if one.pid in standing)
-    yield from both(found, _at_the_meeting(scene))
+    yield from both(found, at_the_meeting(scene))
 
 
 def _knocks_where_logged(scene: Scene) -> Iterator[Sighting]:
@@ -137,61 +125,26 @@ def _peer(one: network.Connection) -> str:
     return network.joined(one.socket.peer_host, one.socket.peer_port)
 
 
-def _told_loopback(scene: Scene, *, by_option: bool = True) -> Iterator[Sighting]:
-    """Several machines were told to meet at a loopback address, which is another place on each."""
-    nodes = network.node_count(scene)
-    for meeting in network.meetings(scene):
-        if nodes > 1 and network.is_loopback(meeting.host) and meeting.by_option is by_option:
-            quote = f"{meeting.told}, and the server runs on {nodes} nodes"
-            yield Sighting(shortened(quote), what=meeting.host)
-
-
 def _meets_at_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_told_loopback(scene), _at_the_meeting(scene))
+    yield from both(told_loopback(scene), at_the_meeting(scene))
 
 
 def _told_loopback_unseen(scene: Scene) -> Iterator[Sighting | Gap]:
     """As above, where no stack tells where the ranks stand, and by the log they meet."""
-    yield from both(_told_loopback(scene), joins_unseen(scene))
+    yield from both(told_loopback(scene), joins_unseen(scene))
 
 
 def _loopback_variable(scene: Scene) -> Iterator[Sighting]:
     """As above, by a variable, which the engine may not go by."""
-    yield from _told_loopback(scene, by_option=False)
+    yield from told_loopback(scene, by_option=False)
 
 
 def _meets_by_loopback_variable(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_loopback_variable(scene), _at_the_meeting(scene))
-
-
-def _told_by_ranks(scene: Scene) -> Iterator[Sighting]:
-    """A rank says that it joins a group of more ranks than there are on this machine at a loopback address, and the
-    server has other machines."""
-    here = {one.rank for one in scene.standings if one.rank >= 0} | {one.rank for one in scene.ended if one.rank >= 0}
-    for line in lines(scene.bundle) if here else ():
-        told = _TOLD_OF_STORE.search(line.message) if not _OF_ANOTHER.search(line.text) else None
-        if told and network.is_loopback(told["host"]) and int(told["size"]) > len(here):
-            others = _other_machine(scene, int(told["size"]), told["port"])
-            if others:
-                yield Sighting(
-                    shortened(f"log: {line.message}"), what=network.joined(told["host"], int(told["port"]))
-                )
-                yield Sighting(f"the group has {told['size']} ranks, {len(here)} of them on this machine; {others}")
-
-
-def _other_machine(scene: Scene, size: int, port: str) -> str:
-    """How it is known that ranks of the group are on another machine: those of a group of this machine alone may meet
-    at loopback, and may not all be there yet."""
-    nodes = network.node_count(scene)
-    if nodes > 1 and size > scene.bundle.ranks:
-        return f"the server runs on {nodes} nodes"
-    there = (_OF_ANOTHER.search(line.text) for line in lines(scene.bundle) if port in line.text)
-    host = next((one["host"] for one in there if one and not network.is_own(scene, one["host"])), "")
-    return f"others are on {host}" if host and network.interfaces(scene) else ""
+    yield from both(_loopback_variable(scene), at_the_meeting(scene))
 
 
 def _meets_at_told_loopback(scene: Scene) -> Iterator[Sighting | Gap]:
-    yield from both(_told_by_ranks(scene), _at_the_meeting(scene))
+    yield from both(told_by_ranks(scene), at_the_meeting(scene))
 
 
 def _refused_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -208,7 +161,7 @@ def _refused_while_meeting(scene: Scene) -> Iterator[Sighting | Gap]:
         if named and int(named["port"]) not in network.WEB_PORTS | used:
             what = network.joined(network.normal(named["host"]), int(named["port"]))
             told.append(Sighting(shortened(f"log: {line.message}"), what=what))
-    yield from both(told, (*_at_the_meeting(scene), *joins_unseen(scene)))
+    yield from both(told, (*at_the_meeting(scene), *joins_unseen(scene)))
 
 
 def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -221,16 +174,8 @@ def _never_connected(scene: Scene) -> Iterator[Sighting | Gap]:
         if meeting.by_option and away and not any(_tried(scene, meeting)):
             words = f"{meeting.told}, and no connection there was made or being made at either look"
             absent = Sighting(shortened(words), what=network.joined(meeting.host, meeting.port))
-            joins = (*_at_the_meeting(scene), *where.stands(scene, _HANDSHAKES), *joins_unseen(scene))
+            joins = (*at_the_meeting(scene), *where.stands(scene, _HANDSHAKES), *joins_unseen(scene))
             yield from both([absent], joins)
-
-
-def joins_unseen(scene: Scene) -> Iterator[Sighting]:
-    """Ranks of several nodes of which no stack tells where they stand, while by the log they meet."""
-    if scene.bundle.phase in {Phase.RENDEZVOUS, Phase.COMM_INIT} and network.node_count(scene) > 1:
-        for one in scene.standings:
-            if one.rank >= 0 and where.main_place(one.look) is None:
-                yield Sighting(f"{scene.name(one.pid)} has no stack that was seen, in phase {scene.bundle.phase}")
 
 
 def _tried(scene: Scene, meeting: network.Meeting) -> Iterator[bool]:
@@ -248,7 +193,7 @@ def _nobody_came(scene: Scene) -> Iterator[Sighting | Gap]:
         return
     made = (one.socket for one in network.connections(scene, "ESTABLISHED") if one.socket.port in ports)
     if all(network.is_own(scene, socket.peer_host) for socket in made):
-        yield from both(said(scene, _SOME_JOINED), _at_the_meeting(scene))
+        yield from both(said(scene, _SOME_JOINED), at_the_meeting(scene))
         yield from where.stands(scene, _AWAITS_OTHERS, native=True)
 
 
@@ -264,7 +209,7 @@ def _nobody_listens(scene: Scene) -> Iterator[Sighting | Gap]:
         for meeting in network.meetings(scene)
         if meeting.port and network.is_own(scene, meeting.host) and not {meeting.port} & (ports | _reached(scene))
     )
-    yield from both(absent, (*_at_the_meeting(scene), *_tries_again(scene)))
+    yield from both(absent, (*at_the_meeting(scene), *_tries_again(scene)))
 
 
 def _reached(scene: Scene) -> set[int]:
@@ -345,7 +290,7 @@ CAUSE = Cause(
         ),
         supports("Did a process end as nobody answered where ranks are to meet?", _ended_by_it),
         rules_out("Have all ranks met?", _is_there),
-        foresees("Are several nodes told to meet at a loopback address?", _told_loopback, surely=True),
+        foresees("Are several nodes told to meet at a loopback address?", told_loopback, surely=True),
         foresees("Does a variable name a loopback address as meeting place of several nodes?", _loopback_variable),
     ),
     advice=Advice(

@@ -8,9 +8,9 @@ from firstlight.core.host import Resolved
 from firstlight.core.look import Frame
 from firstlight.core.vocabulary import GapReason
 from firstlight.diagnose import network, where
-from firstlight.diagnose.causes.rendezvous_unreachable import MEETS, joins_unseen
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.failures import Kind, failed, refusal
+from firstlight.diagnose.joining import MEETS, joins_unseen
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines

@@ -7,9 +7,9 @@ from firstlight.core.gap import Gap
 from firstlight.core.host import Interface
 from firstlight.core.vocabulary import Phase, Role
 from firstlight.diagnose import network, where
-from firstlight.diagnose.causes.rendezvous_unreachable import MEETS, joins_unseen
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
 from firstlight.diagnose.deaths import first_end
+from firstlight.diagnose.joining import MEETS, joins_unseen
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
 from firstlight.diagnose.sightings import both, lines, said, variables
