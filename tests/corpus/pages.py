@@ -43,7 +43,10 @@ unknown and had a cause supported.
 | lot | reports | cause in sight | established | supported | missed | not in sight | unknown | wrong | false |
 |---|---|---|---|---|---|---|---|---|---|
 """
-LOTS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
+LOTS = (
+    *("first", "second", "third", "fourth", "fifth", "sixth"),
+    *("seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"),
+)
 _NATURES = {
     Nature.DEATH: "somebody is gone",
     Nature.HELD: "somebody is held",

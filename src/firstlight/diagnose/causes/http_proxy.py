@@ -25,6 +25,7 @@ _BY_HTTP = (
     r"|(wait_for_server|_?wait_and_warmup\w*|\w*register\w*) \S*/(sglang|vllm|dynamo|lmdeploy)/"
 )
 _OWN_REQUEST = r"\S*(warm_?up|wait_until_ready|wait_for_server|health)\S* \S*/(sglang|vllm|lmdeploy|tgi|dynamo)/"
+_SLEEPS = re.compile(r"(clock_)?nanosleep\b")
 _CLIENT = re.compile(r"/(urllib3|httpx|httpcore|aiohttp|requests)/|/http/client\.py$")
 _NO_PROXY_THERE = re.compile(r"ProxyError|(connect|connection|tunnel).{0,20}\bproxy\b|Squid|ERR_ACCESS_DENIED", re.I)
 """What a client says whose request went to a proxy in vain."""
@@ -137,6 +138,17 @@ def _asks_itself(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from both(both(_goes_astray(scene), _listens(scene)), asks)
 
 
+def _asks_again(scene: Scene) -> Iterator[Sighting | Gap]:
+    """It listens, and the thread that asks it sleeps until its next try: those before were not answered as they
+    should be."""
+    asks = [
+        where.shown(scene, there)
+        for there in where.at(scene, _OWN_REQUEST)
+        if not isinstance(there, Gap) and _SLEEPS.match(str(there.thread.syscall))
+    ]
+    yield from both(both(_goes_astray(scene), _listens(scene)), asks)
+
+
 def _covered(scene: Scene) -> Iterator[Sighting]:
     """no_proxy names every address of the server's own."""
     if network.plain_proxies(scene) and not any((*_goes_astray(scene), *_others_astray(scene))):
@@ -154,6 +166,7 @@ CAUSE = Cause(
         ),
         supports("Does somebody meet others through a proxy that no_proxy does not keep them from?", _meets_by_proxy),
         supports("Does it listen, and wait for an answer to itself from another machine?", _asks_itself),
+        supports("Does it listen, and sleep before it asks itself again?", _asks_again),
         supports("Did such an answer come, whether or not it listens still?", _refused),
         rules_out("Does no_proxy cover its own address?", _covered),
         foresees("Will a proxy get the requests that the server sends to itself?", _goes_astray),

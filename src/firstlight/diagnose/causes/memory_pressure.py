@@ -14,6 +14,8 @@ from firstlight.diagnose.sightings import both, gpus, processes, threads
 
 PRESSED = 10.0
 """Percent of the time in which tasks wait for memory, from which a machine is short of it."""
+HARD_PRESSED = 30.0
+"""From which it tells by itself, whatever the memory is wanted for."""
 EASY = 1.0
 SWAPS_S = 100.0
 """Pages swapped a second from which a machine swaps in earnest."""
@@ -28,13 +30,13 @@ _LOADS = r"load\w* .*(loader|weight_utils|safetensors|model_runner|instanttensor
 _COPIES = r"cuMemcpyHtoD|cudaMemcpy|cuMemAlloc|cuMemCreate|cudaMalloc"
 
 
-def _pressed(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Tasks wait for memory."""
+def _pressed(scene: Scene, least: float = PRESSED) -> Iterator[Sighting | Gap]:
+    """Tasks wait for memory, at least so many percent of the time."""
     look = scene.last
     share = look.pressure.memory_some if look else 0.0
     if isinstance(share, Gap):
         yield share
-    elif share >= PRESSED:
+    elif share >= least:
         yield Sighting(f"/proc/pressure/memory: tasks waited for memory {share:.0f} % of the last ten seconds")
 
 
@@ -52,6 +54,10 @@ def _swaps(scene: Scene, least: float = SWAPS_S) -> Iterator[Sighting | Gap]:
         rates.append((new - old) / passed)
     if sum(rates) >= least:
         yield Sighting(f"{rates[0]:.0f} pages a second come from swap, {rates[1]:.0f} go there")
+
+
+def _hard_pressed(scene: Scene) -> Iterator[Sighting | Gap]:
+    yield from _pressed(scene, HARD_PRESSED) if not storage.is_what_lacks(scene) else ()
 
 
 def _thrashes(scene: Scene) -> Iterator[Sighting | Gap]:
@@ -175,6 +181,7 @@ CAUSE = Cause(
         supports("Does the machine swap much, with no word of who waits?", _unmeasured),
         supports("Does much of the server lie in swap while tasks wait for memory?", _swapped_and_pressed),
         supports("Does a process of which much lies in swap fetch many pages?", _comes_from_swap),
+        supports("Do tasks wait for memory for a third of the time?", _hard_pressed),
         supports("Has the page cache taken the memory that a GPU shares?", _cache_in_the_way),
         supports("Does a copy to the GPU not return, on a kernel with large pages?", _large_pages),
         rules_out("Does nobody wait for memory?", _at_ease),

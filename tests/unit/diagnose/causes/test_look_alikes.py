@@ -139,6 +139,16 @@ def test_a_cache_that_took_the_memory_of_a_gpu_is_not_in_the_way_where_storage_i
     assert judge(spark(memory_some=21.0), "memory_pressure").word == "supported"
 
 
+def test_tasks_that_wait_for_memory_a_third_of_the_time_tell_by_themselves(judge):
+    def waits(**pressure: float) -> Bundle:
+        made = bundle(front(), rank(0, stack=LOADS), phase=Phase.KV_CACHE)
+        return replace(made, looks=tuple(replace(look, pressure=Pressure(**pressure)) for look in made.looks))
+
+    assert judge(waits(memory_some=44.0), "memory_pressure").word == "supported"
+    assert judge(waits(memory_some=12.0), "memory_pressure").finding is None
+    assert judge(waits(memory_some=44.0, io_some=95.0), "memory_pressure").finding is None
+
+
 def _pins(first: Moves, second: str = PINS, **behind: object) -> Bundle:
     told = {"state": "D", "wchan": BEHIND[0], "kernel": BEHIND, **behind}
     return bundle(front(), rank(0, stack=[PINS], state="R", moves=first), rank(1, stack=[second], **told))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from firstlight.core.bundle import Bundle
 from firstlight.core.gap import Gap
 from firstlight.core.host import Resolved
-from firstlight.core.look import Listener, Lock, OpenFile, Semaphore, Socket
+from firstlight.core.look import Frame, Listener, Lock, Look, OpenFile, Semaphore, Socket
 from firstlight.core.vocabulary import GapReason, Phase
 from firstlight.diagnose import network
 from firstlight.diagnose.scene import scene_of
@@ -18,6 +18,7 @@ from firstlight.testing.bundles import (
     ended,
     engine,
     file,
+    frame,
     front,
     host,
     interface,
@@ -153,6 +154,23 @@ def test_a_proxy_is_blamed_for_what_it_was_seen_to_take(judge):
     assert judge(_proxied("", log=probed), "http_proxy").finding is None
     assert judge(_proxied("127.0.0.1", log=refused, files=to_proxy), "http_proxy").word == "excluded"
     assert judge(_proxied("127.0.0.1", log=refused, host_="0.0.0.0"), "http_proxy").word == "established"
+
+
+def test_who_sleeps_before_it_asks_itself_again_was_not_answered(judge):
+    def warming_up(entry: str, syscall: str) -> Bundle:
+        seen = _proxied(entry, host_="0.0.0.0")
+        asks = [frame("_wait_and_warmup (sglang/srt/entrypoints/http_server.py:690)")]
+        return replace(seen, looks=tuple(_standing(look, asks, syscall) for look in seen.looks))
+
+    def _standing(look: Look, stack: list[Frame], syscall: str) -> Look:
+        one = look.processes[0]
+        threads = (replace(one.threads[0], stack=tuple(stack), syscall=syscall), *one.threads[1:])
+        return replace(look, processes=(replace(one, threads=threads), *look.processes[1:]))
+
+    sleeps, waits = "clock_nanosleep(0x1, 0x1, 0x7f21c0, 0x0)", "recvfrom(0x9, 0x7f3a10, 0x400)"
+    assert judge(warming_up("127.0.0.1", sleeps), "http_proxy").word == "supported"
+    assert judge(warming_up("127.0.0.1", waits), "http_proxy").finding is None
+    assert judge(warming_up("localhost,127.0.0.1,0.0.0.0", sleeps), "http_proxy").word == "excluded"
 
 
 def test_a_proxy_is_foreseen(judge):

@@ -144,7 +144,8 @@ def _pressed(share: float, *, pages: int = 0, **more: object) -> Bundle:
 def test_swapping_decides_only_together_with_pressure(judge):
     assert judge(_pressed(40.0, pages=20_000), "memory_pressure").word == "established"
     assert judge(_pressed(3.0, pages=20_000), "memory_pressure").finding is None
-    assert judge(_pressed(40.0), "memory_pressure").finding is None
+    assert judge(_pressed(20.0), "memory_pressure").finding is None
+    assert judge(_pressed(40.0), "memory_pressure").word == "supported"
     assert judge(_pressed(0.0), "memory_pressure").word == "excluded"
 
 
