@@ -7,7 +7,7 @@ from importlib import resources
 from firstlight.core.look import Frame
 from firstlight.core.report import Finding, Report
 from firstlight.core.words import date_and_time, printable
-from firstlight.report import chart, sections
+from firstlight.report import chart, processes, sections
 from firstlight.report.markdown import markdown
 from firstlight.report.picture.svg import svg
 from firstlight.report.picture.text import lines
@@ -28,8 +28,8 @@ def html(report: Report) -> str:
         _section("Who waits for whom", _graph(report)),
         _section("Where the stacks part", _stacks(report)),
         _section("First error", _block([sections.log_line(report.first_error)] if report.first_error else [])),
-        _section(sections.PROCESSES_TITLE, "".join(_group(report, group) for group in sections.groups(report))),
-        _section("Ended", _list(sections.ended(report))),
+        _section(processes.PROCESSES_TITLE, "".join(_group(report, group) for group in processes.groups(report))),
+        _section("Ended", _list(processes.ended(report))),
         _section("Phases", chart.phases(report) + chart.lanes(report)),
         _section("Last lines of the log", _block(sections.log_tail(report))),
         _section("Also weighed", _named(sections.weighed(report))),
@@ -134,10 +134,11 @@ def _frames(lines: Sequence[str]) -> str:
     return '<ol class="stack">' + "".join(f"<li>{_text(line)}</li>" for line in lines) + "</ol>" if lines else ""
 
 
-def _group(report: Report, group: sections.Group) -> str:
-    told, others = sections.told(group)
+def _group(report: Report, group: processes.Group) -> str:
+    told, others = processes.told(group)
     people = "".join(
-        f"<p><b>{_text(sections.process_title(report, process))}</b> {_text(sections.process_facts(report, process))}"
+        f"<p><b>{_text(processes.process_title(report, process))}</b> "
+        + _text(processes.process_facts(report, process))
         + (f"<br>last words: <q>{_text(process.last_words)}</q>" if process.last_words else "")
         + "</p>"
         for process in told
@@ -145,14 +146,14 @@ def _group(report: Report, group: sections.Group) -> str:
     rest = f"<p>{_text(others)}</p>" if others else ""
     doing = f'<p class="doing">{_text(group.doing)}</p>' if group.doing else ""
     threads = "".join(
-        f'<p class="doing">{_text(sections.thread_words(group, thread))}</p>{_where(thread.where)}'
+        f'<p class="doing">{_text(processes.thread_words(group, thread))}</p>{_where(thread.where)}'
         for thread in group.threads
     )
     return f"<article>{people}{rest}{doing}{_where(group.where)}{threads}</article>\n"
 
 
 def _where(frames: Sequence[Frame]) -> str:
-    return _frames([sections.frame_words(frame) for frame in frames])
+    return _frames([processes.frame_words(frame) for frame in frames])
 
 
 _KINDS = {

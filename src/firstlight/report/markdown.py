@@ -12,7 +12,7 @@ from typing import NamedTuple
 from firstlight.core.look import Frame
 from firstlight.core.report import Finding, Report
 from firstlight.core.words import printable, seconds
-from firstlight.report import sections, timeline
+from firstlight.report import processes, sections, timeline
 from firstlight.report.picture.mermaid import mermaid
 from firstlight.report.picture.text import lines
 from firstlight.report.stacks import tree_lines
@@ -68,10 +68,10 @@ def _blocks(report: Report) -> Iterator[_Block]:
     yield _Block("stacks", _section("Where the stacks part", _fence(tree_lines(report.tree, 120))), 5)
     error = [sections.log_line(report.first_error)] if report.first_error else []
     yield _Block("first error", _section("First error", _fence(error)), 4)
-    for number, group in enumerate(sections.groups(report)):
-        text = _group(report, group) if number else _section(sections.PROCESSES_TITLE, _group(report, group))
+    for number, group in enumerate(processes.groups(report)):
+        text = _group(report, group) if number else _section(processes.PROCESSES_TITLE, _group(report, group))
         yield _Block("process", text, 7)
-    ended = _bullets([_code(line) for line in sections.ended(report)])
+    ended = _bullets([_code(line) for line in processes.ended(report)])
     yield _Block("ended processes", _section("Ended", ended), 5)
     yield _Block("phases", _section("Phases", _phases(report)), 6)
     yield _Block("log", _folded("Last lines of the log", _fence(sections.log_tail(report))), 8)
@@ -121,12 +121,12 @@ def _phases(report: Report) -> str:
     return _fence([*rows, *timeline.strip_lines(report, BAR_COLUMNS)])
 
 
-def _group(report: Report, group: sections.Group) -> str:
-    told, others = sections.told(group)
+def _group(report: Report, group: processes.Group) -> str:
+    told, others = processes.told(group)
     rows = []
     for process in told:
-        facts = _words(sections.process_facts(report, process))
-        rows.append(f"- **{_words(sections.process_title(report, process))}** {facts}")
+        facts = _words(processes.process_facts(report, process))
+        rows.append(f"- **{_words(processes.process_title(report, process))}** {facts}")
         if process.last_words:
             rows.append(f"  last words: {_code(process.last_words)}")
     if others:
@@ -135,14 +135,14 @@ def _group(report: Report, group: sections.Group) -> str:
         rows.append(f"  - {_words(group.doing)}")
     rows += _where(group.where)
     for thread in group.threads:
-        rows += [f"  - {_words(sections.thread_words(group, thread))}", *_where(thread.where)]
+        rows += [f"  - {_words(processes.thread_words(group, thread))}", *_where(thread.where)]
     return "\n".join(rows)
 
 
 def _where(frames: tuple[Frame, ...]) -> Iterator[str]:
     """Frames in a code block under a point of a list."""
     if frames:
-        block = _fence([sections.frame_words(frame) for frame in frames])
+        block = _fence([processes.frame_words(frame) for frame in frames])
         yield "\n" + "\n".join(f"    {line}" for line in block.splitlines())
 
 

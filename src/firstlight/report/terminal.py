@@ -10,7 +10,7 @@ from firstlight.core.look import Frame
 from firstlight.core.report import Finding, Report
 from firstlight.core.vocabulary import Outcome
 from firstlight.core.words import printable, seconds
-from firstlight.report import sections, timeline
+from firstlight.report import processes, sections, timeline
 from firstlight.report.picture.lines import cut
 from firstlight.report.picture.text import lines as graph_lines
 from firstlight.report.stacks import tree_lines
@@ -34,7 +34,7 @@ def terminal(report: Report, *, width: int = 100, colour: bool = False) -> str:
     if report.first_error is not None:
         paper.items("First error", [sections.log_line(report.first_error)])
     _processes(paper, report)
-    paper.items("Ended", sections.ended(report))
+    paper.items("Ended", processes.ended(report))
     _phases(paper, report)
     paper.items("Last lines of the log", sections.log_tail(report))
     paper.table("Also weighed", sections.weighed(report, briefly=True))
@@ -126,14 +126,14 @@ def _phases(paper: _Paper, report: Report) -> None:
 
 
 def _processes(paper: _Paper, report: Report) -> None:
-    groups = sections.groups(report)
+    groups = processes.groups(report)
     if groups:
-        paper.heading(sections.PROCESSES_TITLE)
+        paper.heading(processes.PROCESSES_TITLE)
     for group in groups:
-        members, others = sections.told(group)
+        members, others = processes.told(group)
         for process in members:
-            title = (sections.process_title(report, process), "bold")
-            paper.line(Text.assemble(title, f"  {sections.process_facts(report, process)}"), 2)
+            title = (processes.process_title(report, process), "bold")
+            paper.line(Text.assemble(title, f"  {processes.process_facts(report, process)}"), 2)
             if process.last_words:
                 paper.line(f"last words: {printable(process.last_words, 300)}", 6)
         if others:
@@ -142,13 +142,13 @@ def _processes(paper: _Paper, report: Report) -> None:
             paper.line(printable(group.doing), 4)
         _where(paper, group.where)
         for thread in group.threads:
-            paper.line(sections.thread_words(group, thread), 4)
+            paper.line(processes.thread_words(group, thread), 4)
             _where(paper, thread.where)
 
 
 def _where(paper: _Paper, frames: tuple[Frame, ...]) -> None:
     for depth, frame in enumerate(frames):
-        paper.line(f"{'from' if depth else 'at'} {sections.frame_words(frame)}", 6)
+        paper.line(f"{'from' if depth else 'at'} {processes.frame_words(frame)}", 6)
 
 
 def _findings(paper: _Paper, findings: tuple[Finding, ...]) -> None:

@@ -9,17 +9,8 @@ from firstlight.core.process import Exit, ProcessId
 from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.timeline import merged
 from firstlight.core.vocabulary import GapReason, Outcome, Phase, Role
-from firstlight.report.sections import (
-    ENDED_MAX,
-    ended,
-    environment,
-    facts,
-    finding_words,
-    groups,
-    log_tail,
-    outcome,
-    process_facts,
-)
+from firstlight.report.processes import ENDED_MAX, ended, groups, process_facts
+from firstlight.report.sections import environment, facts, finding_words, log_tail, outcome
 from firstlight.report.timeline import bars
 
 
