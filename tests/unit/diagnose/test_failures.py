@@ -189,6 +189,41 @@ def test_a_failure_is_sure_with_a_status_of_its_own_and_no_other_exception() -> 
     assert [len(list(surely(scene_of(one, ROOT), Kind.INSTALLATION))) for one in (alone, beside, unseen)] == [1, 0, 0]
 
 
+@pytest.mark.parametrize(
+    "after", ["trying without it", "error: unknown model 'x'", "WARNING falling back to sdpa", "Loading: weights"]
+)
+def test_a_failure_is_not_sure_if_other_words_came_after_it(after: str) -> None:
+    made = died(*TRACEBACK, MISSING, after)
+    assert list(surely(scene_of(made, ROOT), Kind.INSTALLATION)) == []
+    assert kinds(made) == [Kind.INSTALLATION]
+
+
+@pytest.mark.parametrize(
+    "after", ["", "=======", "INFO: Shutting down", "Exception ignored in: <x>", "  at x (y.c:3)"]
+)
+def test_a_failure_is_sure_if_only_what_follows_from_it_came_after_it(after: str) -> None:
+    assert len(list(surely(scene_of(died(*TRACEBACK, MISSING, after), ROOT), Kind.INSTALLATION))) == 1
+
+
+def test_words_of_another_stream_tell_that_a_server_went_on_if_they_came_clearly_later() -> None:
+    told = LogTail(source="stderr", lines=tuple(line(one, at=NOW - 35, source="") for one in (*TRACEBACK, MISSING)))
+    for later_s, sure in ((0.5, 1), (3.0, 0)):
+        other = LogTail(source="stdout", lines=(line("on the CPU, then", at=NOW - 35 + later_s, source=""),))
+        made = bundle(exits=(ended(100, code=1),), logs=(told, other))
+        assert len(list(surely(scene_of(made, ROOT), Kind.INSTALLATION))) == sure
+
+
+def test_a_failure_is_not_sure_with_a_status_that_is_not_of_an_exception_or_long_before_the_end() -> None:
+    assert list(surely(scene_of(died(*TRACEBACK, MISSING, code=4), ROOT), Kind.INSTALLATION)) == []
+    said = [line(one, at=NOW - 70, source="") for one in (*TRACEBACK, MISSING)]
+    assert list(surely(scene_of(over(said, ended(100, code=1)), ROOT), Kind.INSTALLATION)) == []
+
+
+def test_a_refused_option_is_not_sure_if_the_server_went_on_after_it() -> None:
+    statement = state(died("nvcc: error: unrecognized arguments: --threads", "one thread, then", code=2), root=ROOT)
+    assert statement.headline.endswith("(supported, not established)")
+
+
 def test_the_reason_stands_in_the_headline_and_the_end_needs_no_advice_of_its_own() -> None:
     statement = state(died("vllm: error: unrecognized arguments: --foo", code=2), root=ROOT)
     assert statement.headline.endswith("exited with code 2: the engine does not know the option --foo")

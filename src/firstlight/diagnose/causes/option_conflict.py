@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from firstlight.core.bundle import Bundle
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, foresees, supports
-from firstlight.diagnose.failures import Kind, ended, failed, failures, raised_in
+from firstlight.diagnose.failures import Kind, ended, failed, failures, is_last, raised_in
 from firstlight.diagnose.logwords import first_error
 from firstlight.diagnose.quotes import shortened
 from firstlight.diagnose.scene import Scene
@@ -148,7 +148,7 @@ _UNFIT = r"^(ValueError|AssertionError|NotImplementedError|TypeError)\b|Validati
 def _parser_refuses(scene: Scene) -> Iterator[Sighting]:
     """The parser of the command line refused an option, and the process ended with the status for it."""
     for one in failures(scene):
-        if one.kind is Kind.OPTION and one.end.code == USAGE_STATUS:
+        if one.kind is Kind.OPTION and one.end.code == USAGE_STATUS and is_last(scene, one):
             yield one.sighting
             yield ended(one.end)
 

@@ -122,8 +122,20 @@ def _counted_on(scene: Scene) -> Iterator[Sighting]:
 
 
 def _asked_while_moving(scene: Scene) -> Iterator[Sighting | Gap]:
-    """Asked to end (SIGTERM), which the kernel never does by itself."""
+    """Asked to end (SIGTERM), which the kernel never does by itself, nor engines of whom nobody has failed."""
+    if not _failed_beside(scene):
+        yield from _while_moving(scene, asked=True)
+
+
+def _asked(scene: Scene) -> Iterator[Sighting | Gap]:
     yield from _while_moving(scene, asked=True)
+
+
+def _failed_beside(scene: Scene) -> bool:
+    """Whether another process failed by itself at about that time: engines end their own parents with SIGTERM."""
+    main = _ended_from_outside(scene)
+    failed = [one for one in scene.ended if isinstance(one.code, int) and not (one.clean or _was_asked(scene, one))]
+    return any(main and one is not main and abs(one.at - main.at) <= TOGETHER_S for one in failed)
 
 
 def _while_moving(scene: Scene, *, asked: bool) -> Iterator[Sighting | Gap]:
@@ -188,13 +200,23 @@ def _oom(scene: Scene) -> Iterator[Sighting]:
             yield Sighting(shortened(f"{of_exit(gone)} {exit_words(gone)}"), (gone.id.pid,))
 
 
+def _title(scene: Scene, _seen: tuple[Sighting, ...]) -> str:
+    """A signal does not tell who sent it."""
+    if any(_while_moving(scene, asked=True)):
+        return "it was asked to end while it was still on its way"
+    if any(_killed(scene)):
+        return "it was killed while it was still on its way"
+    return "somebody outside lost patience with a server that was still on its way"
+
+
 CAUSE = Cause(
     id="probe_kill",
     nature=Nature.DEATH,
-    title="somebody outside lost patience with a server that was still on its way",
+    title=_title,
     clues=(
         decides("Was it asked to end while it moved?", _asked_while_moving),
         decides("Was it killed while it moved, and not for memory?", _killed_without_oom),
+        supports("Was it asked to end while it moved, whoever failed with it?", _asked),
         supports("Was it killed while it moved?", _killed),
         supports("Does the log say that somebody gave up while it moved?", _given_up),
         supports("Was one ended by a signal when another said that it gave up?", _gave_up_and_killed),

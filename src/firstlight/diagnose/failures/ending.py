@@ -26,6 +26,10 @@ BEFORE_S, AFTER_S = 60.0, 15.0
 WENT_ON, WENT_ON_RAISED = 3, 10
 """Ordinary lines of the same source after an error: more, and it was got over. Several ranks may be one source, and
 others go on for a while after one has raised an exception."""
+LATER_S = 1.0
+"""What another stream says so much later was said later: of two streams the order is not known to the moment."""
+PROMPT_S = 30.0
+"""A server that has failed takes its time to end, but not as long as this."""
 FRAMES_MAX = 40
 ERRORS_MAX = 400
 """Errors that are considered, the first; what comes later follows from them."""
@@ -33,12 +37,19 @@ _FRAME = re.compile(r'^\W{0,4}File "(?P<file>[^"]{1,400})", line \d{1,7}(?:, in 
 _TRACEBACK = re.compile(r"Traceback \(most recent call last\)")
 _CHAINED = re.compile(r"above exception was the direct cause|another exception occurred")
 _RAISED = re.compile(
-    r"^\s{0,3}(?:\w{1,60}\.){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Exit|Failure|Timeout)\b(?::|$)|^\s{0,3}Exception\b"
+    r"^\s{0,3}(?:\w{1,60}\.){0,8}_?[A-Z]\w{0,60}(?:Error|Exception|Exit|Failure|Timeout)\b(?::|$)"
+    r"|^\s{0,3}Exception\b(?! ignored)"
 )
 _NAMED = re.compile(r"^(?:\w{1,60}\.){0,8}[A-Z][a-z]\w{1,60}(?::|$)")
 """An exception whose name does not say so, right after the frames of a traceback."""
 _ORDINARY = re.compile(r"\b(?:INFO|DEBUG|WARN|WARNING)\b|\b(?:User|Future|Deprecation|Runtime)Warning\b|\bI\d{4} ")
 _ENDING = re.compile(r"shut|stop|exit|clean|terminat|wait\w* for|kill|destroy|usage:", re.IGNORECASE)
+_AFTERMATH = re.compile(
+    r"^\W*$|^Exception ignored|^Failures?:|Root Cause|\bFAILED\b|resource_tracker|ProcessGroup|^sys:1:", re.IGNORECASE
+)
+"""What interpreters and launchers add to an exception that ended a process."""
+_STATUSES = frozenset({1, 3})
+"""What Python exits with after an exception, and uvicorn."""
 _WEAK = frozenset({Kind.REFUSED, Kind.UNREACHABLE, Kind.NAME})
 """What others tell of somebody who has gone before."""
 
@@ -89,14 +100,47 @@ def failed(scene: Scene, *kinds: Kind) -> Iterator[Sighting]:
 
 
 def surely(scene: Scene, kind: Kind) -> Iterator[Failure]:
-    """The error of this kind, where whoever ended is known to have failed by itself, with an exit status, and nobody
-    told of another exception or refusal, but those that were raised because of it or before it."""
+    """The error of this kind, where whoever ended is known to have failed by itself, with an exit status, nobody told
+    of another exception or refusal, but those that were raised because of it or before it, and nothing tells that
+    the server went on after it."""
     told = failures(scene)
-    if not told or {one.kind for one in told} != {kind} or not isinstance(told[0].end.code, int):
+    if not told or {one.kind for one in told} != {kind} or not _ended_with(scene, told[0]):
         return
     chains = _chains(_fatal(scene))
     if not chains or (len({chain[-1].line.message for chain in chains}) == 1 and told[0].error in chains[0]):
         yield told[0]
+
+
+def is_last(scene: Scene, one: Failure) -> bool:
+    """Whether nothing tells that the server went on after an error: its end came soon, and no other words between."""
+    error = one.error.line
+    return one.end.at - error.at <= PROMPT_S and not any(_is_other(error, line) for line in _after(scene, error))
+
+
+def _ended_with(scene: Scene, one: Failure) -> bool:
+    """Whether an error was the last of whoever ended, with an exit status that fits it."""
+    code = one.end.code
+    fits = code in _STATUSES if one.error.raised else isinstance(code, int) and code > 0
+    return fits and is_last(scene, one)
+
+
+def _after(scene: Scene, error: LogLine) -> Iterator[LogLine]:
+    """What whoever told of an error may have said after it: its own source, and streams that name no source."""
+    for tail in scene.bundle.logs:
+        kept = _in_order(tail)
+        if error in kept:
+            yield from kept[kept.index(error) + 1 :]
+        elif not error.source:
+            yield from (line for line in kept if not line.source and line.at > error.at + LATER_S)
+
+
+def _is_other(error: LogLine, line: LogLine) -> bool:
+    """Whether a line is about something else than an error and the end that came of it."""
+    words = line.message
+    if line.pid != error.pid or line.source != error.source or words[:1].isspace() or follows(words):
+        return False
+    belongs = (_FRAME, _TRACEBACK, _CHAINED, _RAISED)
+    return not (any(one.search(words) for one in (*belongs, _AFTERMATH, _ENDING)) or refusal(words))
 
 
 def _chains(errors: Sequence[Error]) -> list[list[Error]]:

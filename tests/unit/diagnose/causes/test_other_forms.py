@@ -169,6 +169,12 @@ def test_whoever_is_asked_to_end_may_ask_its_children_first(judge):
     assert judge(_all_end(15, ago_s=60), "probe_kill").finding is None
 
 
+def test_who_asked_a_server_to_end_is_not_known_if_one_of_its_own_failed(judge):
+    gone = [ended(front(), signal=15, ago_s=3), ended(engine(), code=1, ago_s=2.9)]
+    judged = judge(bundle(helper(ppid=1), exits=gone, phase=Phase.WEIGHTS, motion="moving"), "probe_kill")
+    assert (judged.word, judged.finding.title) == ("supported", "it was asked to end while it was still on its way")
+
+
 @pytest.mark.parametrize("text", ["NCCL WARN Call to ibv_reg_mr failed", "UCX ERROR uct_md_mem_reg() failed"])
 def test_memory_is_not_registered_where_little_may_be_locked(judge, text):
     def told(words: str, **facts: object):
