@@ -2,8 +2,8 @@
 
 A process sleeps if its main thread does, or if that waits for its own threads alone and they sleep: in a join, for a
 future, or in an event loop that only the process itself could wake. Threads that run none of the program's code (idle
-workers of a pool, say) move nothing on and do not count. A lock, a queue or a peer that is waited for with a time-out
-is no sleep: somebody was to come.
+workers of a pool, say) move nothing on and do not count, unless they are all that there is and one sleeps. A lock, a
+queue or a peer that is waited for with a time-out is no sleep: somebody was to come.
 """
 
 import re
@@ -18,6 +18,8 @@ _OWN_EVENTS = "anon_inode:[eventfd]"
 _FUTURES = "/concurrent/futures/_base.py"
 _POOL = "/concurrent/futures/thread.py"
 _JOINS = re.compile(r"(^|\.)(join|_wait_for_tstate_lock|_shutdown)$")
+_LOOPS = "epoll"
+"""The call in which event loops wait. A poll of one's own pipe is a queue, or a socket, that is waited for."""
 _SAME_END_S = 0.01
 
 
@@ -43,10 +45,13 @@ def _sleep(look: ProcessLook, before: ProcessLook | None, apart_s: float) -> Asl
         return None
     if main.limit and not main.fds:
         return Asleep(main.limit)
-    looped = bool(main.fds) and _only_itself_wakes(main, look)
+    looped = _loops(main) and _only_itself_wakes(main, look)
     if not looped and not _awaits_threads(main.stack):
         return None
-    others = [one for one in look.threads if one is not main and _could_move_it_on(one)]
+    threads = [one for one in look.threads if one is not main]
+    others = [one for one in threads if _could_move_it_on(one)]
+    if not others and not looped:
+        others = [one for one in threads if one.limit and not one.fds]
     if others:
         return _of_threads(others, before, apart_s)
     return Asleep(main.limit) if looped and main.limit else None
@@ -84,6 +89,11 @@ def _could_move_it_on(thread: ThreadLook) -> bool:
 def _is_given_work(frame: Frame) -> bool:
     """A worker of a pool that does something, if only in the standard library."""
     return frame.function.endswith("run") and frame.file.endswith(_POOL)
+
+
+def _loops(main: ThreadLook) -> bool:
+    """Whether a thread waits in an event loop."""
+    return bool(main.fds) and not isinstance(main.syscall, Gap) and main.syscall.startswith(_LOOPS)
 
 
 def _only_itself_wakes(main: ThreadLook, look: ProcessLook) -> bool:

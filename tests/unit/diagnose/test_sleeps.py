@@ -14,8 +14,8 @@ ASLEEP = Asleep(LIMIT)
 RUNS_PYTHON = stack("work /app/pool.py:3")
 
 
-def main(limit: TimeLimit | None = LIMIT, fds: tuple[int, ...] = ()) -> ThreadLook:
-    return thread(100, stack("connect /app/retry.py:8"), limit=limit, fds=fds)
+def main(limit: TimeLimit | None = LIMIT, fds: tuple[int, ...] = (), call: str = "epoll_wait(0x3)") -> ThreadLook:
+    return thread(100, stack("connect /app/retry.py:8"), limit=limit, fds=fds, call=call)
 
 
 def other(frames: tuple[Frame, ...] | Gap) -> ThreadLook:
@@ -53,6 +53,11 @@ def test_a_loop_that_only_itself_could_wake_sleeps() -> None:
     assert sleep_of(process(100, main(fds=(4,)), files=(pair((), "anon_inode:[eventfd]"),))) == ASLEEP
 
 
+@pytest.mark.parametrize("call", ["poll(0x7f00, 0x1, 0xea60)", "recvfrom(0x4)", "select(0x5)", REFUSED])
+def test_a_queue_or_socket_of_ones_own_that_is_waited_for_is_no_sleep(call: str | Gap) -> None:
+    assert sleep_of(process(100, main(fds=(4,), call=call), files=(pair((100,)),))) is None  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("frames", [RUNS_PYTHON, REFUSED])
 def test_a_loop_that_another_thread_may_wake_does_not(frames: tuple[Frame, ...] | Gap) -> None:
     busy = thread(101, frames, call="futex(0x1)")
@@ -87,6 +92,15 @@ def test_who_waits_for_threads_that_all_sleep_sleeps(frames: tuple[Frame, ...]) 
     assert sleep_of(one) == Asleep(TimeLimit(seconds=35.0, exact=True), 0.0)
     before = retrying(40.0, idle, ticks, frames=frames)
     assert sleep_of(one, before) == Asleep(TimeLimit(seconds=35.0, exact=True), APART_S)
+
+
+def test_threads_whose_whole_work_is_to_sleep_count_if_there_are_no_others() -> None:
+    """As threading.Thread(target=time.sleep) has none but frames of the standard library."""
+    sleeps = thread(101, stack(f"Thread.run {THREADING}:982"), limit=LIMIT)
+    waits = thread(100, WAITS_FOR_THREADS[0], call="futex(0x1)")
+    assert sleep_of(process(100, waits, sleeps)) == Asleep(LIMIT, 0.0)
+    busy = thread(102, RUNS_PYTHON, call="futex(0x2)")
+    assert sleep_of(process(100, waits, sleeps, busy)) is None
 
 
 def test_a_length_that_is_the_same_again_may_be_another_sleep() -> None:
