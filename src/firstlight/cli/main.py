@@ -100,6 +100,7 @@ def firstlight() -> None:
 
 def main() -> NoReturn:
     """The entry point of the `firstlight` script."""
+    _reopen_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a bar shows question marks
@@ -113,6 +114,16 @@ def main() -> NoReturn:
     if code in {BROKEN_PIPE, NOT_WRITTEN}:
         _drop_stdout()
     sys.exit(code)
+
+
+def _reopen_closed_streams() -> None:
+    """Whoever starts firstlight may have closed stdin, stdout or stderr; the next file would come to lie there.
+
+    An open takes the lowest number that is free, so they are looked at in order.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 def run(argv: list[str]) -> int:

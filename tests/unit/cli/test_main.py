@@ -226,3 +226,12 @@ def test_a_closed_stdout_causes_no_noise(cli: Cli) -> None:
     """The pipe's reader is gone before the first word is written."""
     done = cli("--help", shell="| true")
     assert done.stderr == ""
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_streams_that_were_closed_at_the_start_change_no_exit_code(cli: Cli, closed: str) -> None:
+    assert cli("--help", shell=f"{closed}; echo code $?").stdout.endswith("code 0\n")
+    done = cli("up", "--once", "--", sys.executable, "-c", "raise SystemExit(7)", shell=f"{closed}; echo code $?")
+    assert done.stdout.endswith("code 3\n")
+    assert "Traceback" not in done.stderr
