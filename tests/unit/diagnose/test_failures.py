@@ -219,6 +219,46 @@ def test_a_failure_is_not_sure_with_a_status_that_is_not_of_an_exception_or_long
     assert list(surely(scene_of(over(said, ended(100, code=1)), ROOT), Kind.INSTALLATION)) == []
 
 
+@pytest.mark.parametrize(
+    ("words", "sure"),
+    [
+        (MISSING, True),
+        ("OSError: libnccl.so.2: cannot open shared object file: No such file or directory", True),
+        ("AttributeError: module 'json' has no attribute 'rope'", False),
+        ("ValueError: the template is not valid: No module named 'x'", False),
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'", False),
+        ("ValueError: Unsupported type: int8", False),
+    ],
+)
+def test_only_who_loads_knows_that_something_is_missing(words: str, *, sure: bool) -> None:
+    findings = state(died(*TRACEBACK, words), root=ROOT).findings
+    told = {one.verdict for one in findings if one.id != "process_died"}
+    assert ("established" in told) is sure
+
+
+def test_a_name_is_that_of_a_program_where_one_was_started() -> None:
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'"
+    start = (
+        "Traceback (most recent call last):",
+        '  File "/usr/lib/python3.11/subprocess.py", line 9, in _execute_child',
+    )
+    assert kinds(died(*start, missing)) == [Kind.INSTALLATION]
+    assert kinds(died(*TRACEBACK, missing)) == [Kind.PATH]
+    assert kinds(died(missing)) == [Kind.INSTALLATION]
+
+
+@pytest.mark.parametrize(
+    ("words", "full"),
+    [
+        ("ERROR Failed to parse kv cache dtype", False),
+        ("ERROR failed to create KV cache connector", False),
+        ("RuntimeError: failed to allocate buffer for kv cache", True),
+    ],
+)
+def test_not_every_failure_with_a_cache_is_for_want_of_room(words: str, *, full: bool) -> None:
+    assert kinds(died(words)) == ([Kind.CACHE_ROOM] if full else [])
+
+
 def test_a_refused_option_is_not_sure_if_the_server_went_on_after_it() -> None:
     statement = state(died("nvcc: error: unrecognized arguments: --threads", "one thread, then", code=2), root=ROOT)
     assert statement.headline.endswith("(supported, not established)")

@@ -1,15 +1,21 @@
 """A module, a shared library, a symbol or a program that the server needs is not there, or of another version."""
 
+import re
 from collections.abc import Iterator
 
 from firstlight.diagnose.clues import Advice, Cause, Nature, Sighting, decides, supports
 from firstlight.diagnose.failures import Kind, ended, failed, surely
 from firstlight.diagnose.scene import Scene
 
+_BY_LOADER = re.compile(r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|ImportError|PackageNotFoundError|OSError)\b")
+"""Raised by whoever loads. Others may tell of a module as well; one without an attribute may be no fault of its own,
+and a name that a program could have may be that of a file or a folder."""
+
 
 def _surely(scene: Scene) -> Iterator[Sighting]:
+    """The exception of a loader ended it, of which nobody else told."""
     for one in surely(scene, Kind.INSTALLATION):
-        if one.error.raised:
+        if one.error.raised and _BY_LOADER.search(one.message):
             yield one.sighting
             yield ended(one.end)
 

@@ -180,11 +180,25 @@ def failures(scene: Scene) -> tuple[Failure, ...]:
     """What ended somebody; empty where nobody ended by itself, or no line tells."""
     found = []
     for one in _fatal(scene):
-        told = refusal(one.line.message) or _by_call(one)
+        told = _refused(one)
         if told:
             kind, what = told
             found.append(Failure(kind, what, one, scene.deaths[0]))
     return tuple(found)
+
+
+_NAMED_ALONE = re.compile(r"\[Errno 2\] [^:]{1,60}: '[\w+-]{1,40}'")
+_STARTS = re.compile(r"subprocess|\bPopen\b|\b_?exec|spawn", re.IGNORECASE)
+
+
+def _refused(one: Error) -> tuple[Kind, str] | None:
+    """What an error tells to have been refused. A name without a folder is a program's only where one was started."""
+    told = refusal(one.line.message)
+    if told is None:
+        return _by_call(one)
+    place = "".join(f"{frame.file} {frame.source}" for frame in one.frames[-1:])
+    is_file = place and _NAMED_ALONE.search(one.line.message) and not _STARTS.search(place)
+    return (Kind.PATH, told.what) if is_file and told.kind is Kind.INSTALLATION else told
 
 
 _CALLS = ((Kind.BINDING, re.compile(r"sched_setaffinity|set_mempolicy|numa_(?:set|bind|run)\w*\(")),)

@@ -54,6 +54,8 @@ _NOT_RESOLVED = (
 _HUBS = r"[\w.-]{0,80}(?:huggingface|hf-mirror|\bhf\.co|modelscope)[\w.-]{0,80}"
 _QUOTED_PATH = r"[`'\"]?(?P<what>/[^\s'`\"]{1,300})"
 _IS_NOT = r"(?:does not exist|not found|is not a directory|does not appear to)"
+_MAKE = r"(?:alloc\w*|reserve|create|initiali[sz]e|fit|grow|make|extend|find \w+)"
+_NO_ROOM = r"(?:d?type|scal|spec|conf|quant|event|connector|transfer|layout)"
 _NOT_BOUND = r"(?:invalid|not permitted|denied|fail)"
 _TABLE = (
     (Kind.OPTION, r"(?:unrecognized|unknown) arguments?:? '?(?P<what>\S+)"),
@@ -83,7 +85,7 @@ _TABLE = (
     (Kind.MODEL, r"model type [`'](?P<what>[^`']{1,80})[`'].{0,80}does not recognize"),
     (Kind.MODEL, r"Model architectures? \[?'?(?P<what>[\w, ']{1,120}?)'?\]? (?:are|is) not supported"),
     (Kind.MODEL, r"unknown model architecture: '(?P<what>[^']{1,80})'"),
-    (Kind.MODEL, r"\bUnsupported (?:model )?(?:architecture|type):? ?'?(?P<what>[\w.-]{0,80})"),
+    (Kind.MODEL, r"\bUnsupported (?:model (?:architecture|type)|architecture):? ?'?(?P<what>[\w.-]{0,80})"),
     (Kind.HUB, r"\b(?:429|50[0-4]) (?:Client|Server) Error.{0,200}(?P<what>https?://[^\s'\"]{1,200})"),
     (Kind.HUB_REFUSES, r"\b(?:401|403|404) Client Error.{0,200}(?P<what>https?://[^\s'\"]{1,200})"),
     (Kind.HUB_REFUSES, r"(?:GatedRepo|RepositoryNotFound|RevisionNotFound|(?<!Local)EntryNotFound)Error"),
@@ -113,7 +115,7 @@ _TABLE = (
     (Kind.REFUSED, r"client socket has timed out .{0,80}connect|failed to connect/validate to host"),
     (Kind.CACHE_ROOM, r"Not enough memory\..{0,40}mem-fraction-static|No available memory for the cache blocks"),
     (Kind.CACHE_ROOM, r"larger than the (?:available KV cache memory|maximum number of tokens .{0,40}in KV cache)"),
-    (Kind.CACHE_ROOM, r"not enough .{0,40}\bKV ?cache\b|failed to .{0,20}KV cache\b"),
+    (Kind.CACHE_ROOM, rf"not enough .{{0,40}}\bKV ?cache\b|failed to {_MAKE}\b.{{0,20}}\bKV cache\b(?! {_NO_ROOM})"),
     (Kind.GPU_TAKEN, r"Free memory on device (?P<what>\S{1,20}) \(.{0,40}\) on startup is less than"),
     (Kind.GPU_MEMORY, r"(?:CUDA|HIP|XPU|NPU) out of memory|CUDA_ERROR_OUT_OF_MEMORY|\bcuda\w*( \w+)?: out of memory"),
     (Kind.GPU_MEMORY, r"\bError \[(?:CUDA|HIP)\]: out of memory|(?:cuda|hip)Error(?:MemoryAllocation|OutOfMemory)\b"),
