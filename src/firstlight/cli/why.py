@@ -39,9 +39,19 @@ def command(bundles: tuple[str, ...], form: str | None, as_json: bool, output: P
     """
     from firstlight.diagnose import merge, reported
 
-    read = [_read(name) for name in bundles or ("last",)]
+    read = [_named(name) for name in bundles or ("last",)]
     report = reported(merge(read) if len(read) > 1 else read[0])
     write_report(report, form_of(form, output, as_json=as_json), output)
+
+
+def _named(name: str) -> "Bundle":
+    """One bundle; what is wrong with it names it, since it may be one of many."""
+    from firstlight.errors import BundleError
+
+    try:
+        return _read(name)
+    except BundleError as error:
+        raise BundleError(error.what if name in error.what else f"{name}: {error.what}", error.way_out) from error
 
 
 def _read(name: str) -> "Bundle":

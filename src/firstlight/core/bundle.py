@@ -104,7 +104,7 @@ def read_bundle(data: bytes) -> Bundle:
     """
     if len(data) > BUNDLE_BYTES_MAX:
         raise BundleError(
-            f"the bundle is {len(data)} bytes long; the most that is read is {BUNDLE_BYTES_MAX}",
+            f"the bundle is longer than {BUNDLE_BYTES_MAX} bytes, the most that is read",
             "Is this a bundle? firstlight writes them as bundle-1.json, bundle-2.json … into the folder of a run.",
         )
     try:

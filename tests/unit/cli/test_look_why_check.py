@@ -182,6 +182,7 @@ def test_what_is_no_bundle_is_said_to_be_none(cli: Cli, tmp_path: Path, content:
     weighed = cli("why", str(path))
     assert weighed.returncode == 2
     assert said in weighed.stderr
+    assert f"{path}: " in weighed.stderr
     assert "Traceback" not in weighed.stderr
 
 

@@ -174,7 +174,7 @@ def test_a_value_of_another_kind_is_refused_with_its_place(field: str, value: ob
 
 def test_a_file_beyond_all_reason_is_refused_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bundles, "BUNDLE_BYTES_MAX", 1000)
-    with pytest.raises(BundleError, match="the most that is read is 1000"):
+    with pytest.raises(BundleError, match="longer than 1000 bytes"):
         read_bundle(to_json(FULL))
 
 
