@@ -23,7 +23,7 @@ def html(report: Report) -> str:
     body = [
         _header(report),
         _section("First token", _named(sections.token_facts(report))),
-        _section("Findings", "".join(map(_finding, report.findings[: sections.LINES_MAX]))),
+        _section("Findings", _findings(report)),
         _section("What to do next", _list(sections.first_of(report.next_steps), "steps")),
         _section("Who waits for whom", _graph(report)),
         _section("Where the stacks part", _stacks(report)),
@@ -164,6 +164,11 @@ _KINDS = {
     "mind": "mind",
 }
 _QUOTED = frozenset({"seen", "against"})
+
+
+def _findings(report: Report) -> str:
+    shown, left_out = sections.shown_findings(report.findings)
+    return "".join(map(_finding, shown)) + (f"<p>{escape(left_out)}</p>\n" if left_out else "")
 
 
 def _finding(finding: Finding) -> str:

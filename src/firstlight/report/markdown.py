@@ -59,9 +59,11 @@ def _blocks(report: Report) -> Iterator[_Block]:
     yield _Block("", f"### {sections.outcome(report).capitalize()}: {_words(report.headline)}", 0)
     yield _Block("", _named(sections.facts(report)), 0)
     yield _Block("first token", _section("First token", _named(sections.token_facts(report))), 3)
-    for number, finding in enumerate(report.findings[: sections.LINES_MAX]):
+    shown, left_out = sections.shown_findings(report.findings)
+    for number, finding in enumerate(shown):
         text = _finding(finding) if number else _section("Findings", _finding(finding))
         yield _Block("finding", text, 1 if number == 0 else 3)
+    yield _Block("finding", left_out, 3)
     steps = sections.first_of(report.next_steps, STEPS_MAX)
     yield _Block("what to do next", _section("What to do next", _bullets([_words(step) for step in steps])), 2)
     yield _Block("who waits for whom", _section("Who waits for whom", _graph(report)), 4)

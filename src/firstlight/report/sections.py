@@ -28,6 +28,9 @@ LINES_MAX = 200
 WORDS_MAX = 400
 """Of a command."""
 
+ALIKE_MAX = 16
+"""Findings of one cause, each about other processes."""
+
 FINDING_LINES_MAX = 40
 """Of each kind, under one finding."""
 
@@ -91,6 +94,25 @@ def _since(after_s: float, *, attached: bool) -> str:
 def finding_words(finding: Finding) -> tuple[str, str]:
     """The verdict's word, and what was found."""
     return printable(finding.verdict, 40), printable(finding.title)
+
+
+def shown_findings(findings: Sequence[Finding]) -> tuple[list[Finding], str]:
+    """The findings to show, and words for those that are left out. One cause may have been found for every process of
+    hundreds: what to do about it is said once, and no more of them are shown than anybody reads.
+    """
+    said: set[tuple[str, str]] = set()
+    counts: dict[str, int] = {}
+    shown: list[Finding] = []
+    for one in findings:
+        counts[one.id] = counts.get(one.id, 0) + 1
+        if counts[one.id] <= ALIKE_MAX and len(shown) < LINES_MAX:
+            advice, traps = (
+                tuple(words for words in told if (one.id, words) not in said) for told in (one.advice, one.traps)
+            )
+            said.update((one.id, words) for words in (*one.advice, *one.traps))
+            shown.append(msgspec.structs.replace(one, advice=advice, traps=traps))
+    left = len(findings) - len(shown)
+    return shown, f"… and {left} more findings" if left else ""
 
 
 def finding_lines(finding: Finding) -> list[tuple[str, str]]:

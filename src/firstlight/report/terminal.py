@@ -154,13 +154,16 @@ def _where(paper: _Paper, frames: tuple[Frame, ...]) -> None:
 def _findings(paper: _Paper, findings: tuple[Finding, ...]) -> None:
     if findings:
         paper.heading("Findings")
-    for finding in findings[: sections.LINES_MAX]:
+    shown, left_out = sections.shown_findings(findings)
+    for finding in shown:
         verdict, title = sections.finding_words(finding)
         paper.line(Text.assemble((verdict, "bold"), f": {title}"), 2)
         lines = sections.finding_lines(finding)
         column = max((len(kind) for kind, _ in lines), default=0) + 2
         for kind, line in lines:
             paper.line(f"{f'{kind}:':<{column}}{line}", 6)
+    if left_out:
+        paper.line(left_out, 2)
 
 
 def _plain(words: str) -> Text:

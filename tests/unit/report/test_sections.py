@@ -10,7 +10,15 @@ from firstlight.core.report import Finding, Report, ReportedProcess
 from firstlight.core.timeline import merged
 from firstlight.core.vocabulary import GapReason, Outcome, Phase, Role
 from firstlight.report.processes import ENDED_MAX, ended, groups, process_facts
-from firstlight.report.sections import environment, facts, finding_words, log_tail, outcome
+from firstlight.report.sections import (
+    ALIKE_MAX,
+    environment,
+    facts,
+    finding_words,
+    log_tail,
+    outcome,
+    shown_findings,
+)
 from firstlight.report.timeline import bars
 
 
@@ -57,6 +65,19 @@ def test_a_list_of_folders_is_cut_to_one_line(stalled: Report) -> None:
     assert shown["PATH"] == "/opt/tools/0/bin:/opt/tools/1/bin:/opt/tools/2/bin:/opt/tools/3/bin: … of 30 folders"
     assert shown["LD_LIBRARY_PATH"] == "/usr/lib:/lib"
     assert len(shown["VLLM_ARGS"]) == 400
+
+
+def test_a_cause_that_was_found_for_hundreds_of_processes_is_told_at_a_length_that_is_read() -> None:
+    one = Finding(id="x", title="t", verdict="supported", advice=("Do it.",), traps=("Mind it.",))
+    found = [msgspec.structs.replace(one, pids=(pid,), advice=(*one.advice, f"kill {pid}")) for pid in range(1000)]
+    other = msgspec.structs.replace(one, id="y")
+    shown, left_out = shown_findings([*found, other])
+    assert [finding.id for finding in shown] == ["x"] * ALIKE_MAX + ["y"]
+    assert shown[0] == found[0]
+    assert (shown[1].advice, shown[1].traps) == (("kill 1",), ())
+    assert shown[-1] == other
+    assert left_out == f"… and {1000 - ALIKE_MAX} more findings"
+    assert shown_findings([other]) == ([other], "")
 
 
 def test_what_a_shell_starts_is_told_of_only_where_it_matters(stalled: Report) -> None:
