@@ -109,10 +109,19 @@ def _same_server(one: Bundle, other: Bundle) -> None:
         )
 
 
+def _told_apart(bundles: list[Bundle]) -> tuple[str, ...]:
+    """The machines' names; where several have the same or none, with the number of the node."""
+    names = [one.host.name for one in bundles]
+    alone = {name for name in names if name and names.count(name) == 1}
+    return tuple(
+        name if name in alone else f"{name} node {one.node}".strip() for name, one in zip(names, bundles, strict=True)
+    )
+
+
 def _several(bundles: list[Bundle]) -> Bundle:
     if len(bundles) > NODES_MAX:
         raise BundleError(f"bundles of {len(bundles)} machines cannot be merged; the most is {NODES_MAX}")
-    hosts = tuple(one.host.name for one in bundles)
+    hosts = _told_apart(bundles)
     moved = [moved_by(one, node * PIDS_A_NODE) for node, one in enumerate(bundles)]
     moved = own_labels(global_ranks(moved), hosts)
     nodes = max(len(moved), moved[0].nodes)

@@ -130,6 +130,16 @@ def test_labels_that_both_machines_use_say_whose_they_are() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "hosts"),
+    [(("", ""), ("node 0", "node 1")), (("vm", "vm"), ("vm node 0", "vm node 1")), (("a", ""), ("a", "node 1"))],
+)
+def test_machines_of_one_name_or_none_are_told_apart_by_their_numbers(
+    names: tuple[str, str], hosts: tuple[str, str]
+) -> None:
+    assert merge([on(name, node(k)) for k, name in enumerate(names)]).hosts == hosts
+
+
 SPAN = PhaseSpan(phase=Phase.WEIGHTS, source="TP0", rank=0, began=NOW - 60)
 
 

@@ -202,3 +202,18 @@ def test_a_library_that_is_not_preloaded_is_ignored_as_it_says() -> None:
     )
     generic = profile("generic")
     assert not generic.is_error(generic.read_line(RawLine(stream="stderr", at=0.0, text=text)))
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "ERROR 11-29 10:00:00 [core.py:99] ",
+        "ERROR 2026-11-30 02:45:23,154 [x.py:4] ",
+        "CRITICAL 2026-11-30T02:45:23 ",
+    ],
+)
+def test_a_level_before_the_moment_is_understood_of_any_server(prefix: str) -> None:
+    generic = profile("generic")
+    line = generic.read_line(RawLine(stream="stdout", at=0.0, text=f"{prefix}no such dtype: fp3"))
+    assert (line.level, line.message) == (prefix.split(maxsplit=1)[0], "no such dtype: fp3")
+    assert generic.is_error(line)
