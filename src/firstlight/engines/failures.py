@@ -24,6 +24,9 @@ _BODY = re.compile(r"\s|> File \"|[│╭╰╮╯❱┃]|[\^~ ]+$|$")
 _SOURCE = re.compile(r"\s+(?:raise |return |assert |File \")")
 """The frames of a traceback quote the line that raises; the one that names the error follows."""
 
+_MILD = re.compile(r"\W{0,2}(?:INFO|DEBUG|TRACE|WARN|WARNING)\b")
+"""A level that no format of the engine's knows, and that is no error's."""
+
 
 def is_header(text: str) -> bool:
     """True for a line that begins a traceback: nothing said stands behind the word. One that holds it all is none."""
@@ -67,7 +70,7 @@ class Failures:
             return False
         if level in ERROR_LEVELS:
             return not is_body(beginning)
-        if level or not beginning or _SOURCE.match(beginning):
+        if level or not beginning or _SOURCE.match(beginning) or _MILD.match(beginning):
             return False
         return (
             is_exception(beginning)

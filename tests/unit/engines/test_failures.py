@@ -217,3 +217,11 @@ def test_a_level_before_the_moment_is_understood_of_any_server(prefix: str) -> N
     line = generic.read_line(RawLine(stream="stdout", at=0.0, text=f"{prefix}no such dtype: fp3"))
     assert (line.level, line.message) == (prefix.split(maxsplit=1)[0], "no such dtype: fp3")
     assert generic.is_error(line)
+
+
+@pytest.mark.parametrize("level", ["INFO", "[WARN]", "WARNING", "DEBUG"])
+def test_a_line_that_says_it_is_mild_names_no_error_in_whatever_format(level: str) -> None:
+    text = f"{level} hint: if you see 'CUDA out of memory', lower --gpu-memory-utilization"
+    generic = profile("generic")
+    assert not generic.is_error(generic.read_line(RawLine(stream="stderr", at=0.0, text=text)))
+    assert generic.is_error(generic.read_line(RawLine(stream="stderr", at=0.0, text="CUDA out of memory")))
