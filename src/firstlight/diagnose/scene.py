@@ -153,10 +153,9 @@ def scene_of(bundle: Bundle, root: ProcessId | None = None) -> Scene:
 def _are_the_whole(bundle: Bundle) -> bool:
     """Whether the machines of a bundle tell of the processes that it tells of itself, as they do once merged; a file
     may hold anything."""
-    looked = min((len(one.looks) for one in bundle.machines), default=0)
-    return len(bundle.looks) >= min(2, looked) and _ids(bundle) == [
-        id_ for one in bundle.machines for id_ in _ids(one)
-    ]
+    twice = min((len(one.looks) for one in bundle.machines), default=0) > 1
+    there = [id_ for one in bundle.machines for id_ in _ids(one)]
+    return _ids(bundle) == there and (len(bundle.looks) > 1 or not twice)
 
 
 def _ids(bundle: Bundle) -> list[ProcessId]:
