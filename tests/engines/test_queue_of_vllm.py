@@ -19,10 +19,10 @@ from firstlight.core.events import TokenVerified
 from firstlight.core.vocabulary import Role
 from firstlight.diagnose import state
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(900)]
 
 START_S = 400.0
-LOOKS_S = 120.0
+LOOKS_S = 300.0
 ASKS_S = 60.0
 RANKS = 3
 STOPPED = 2
