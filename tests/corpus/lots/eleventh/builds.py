@@ -1,6 +1,7 @@
 """Machines of the eleventh lot that compile, tune, or wait for somebody who once compiled."""
 
-from tests.corpus.lots.eleventh.machines import (
+from tests.corpus.lots.eleventh.machines import gb10, spark
+from tests.corpus.starts import (
     BARE,
     CORE_MAIN,
     SCHEDULER_MAIN,
@@ -13,11 +14,9 @@ from tests.corpus.lots.eleventh.machines import (
     broadcasts,
     core,
     detokenizer,
-    gb10,
     launcher,
     loaded,
     raylet,
-    spark,
     started,
     v,
 )

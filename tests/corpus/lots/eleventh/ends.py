@@ -1,19 +1,7 @@
 """Machines of the eleventh lot of which something has ended, or that say what they were refused."""
 
-from tests.corpus.lots.eleventh.machines import (
-    BARE,
-    NO_NATIVE,
-    SGLANG,
-    UNSEEN,
-    at,
-    begun,
-    gb10,
-    launcher,
-    serves,
-    spark,
-    started,
-    v,
-)
+from tests.corpus.lots.eleventh.machines import gb10, spark
+from tests.corpus.starts import BARE, NO_NATIVE, SGLANG, UNSEEN, at, begun, launcher, serves, started, v
 from tests.corpus.surroundings import idle_threads, scheduler
 
 from firstlight.core.bundle import Bundle

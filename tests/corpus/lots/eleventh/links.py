@@ -1,16 +1,7 @@
 """Machines of the eleventh lot whose ranks do not get through to each other, or to the other machine."""
 
-from tests.corpus.lots.eleventh.machines import (
-    BARE,
-    NO_NATIVE,
-    base,
-    begun,
-    broadcasts,
-    gb10,
-    spark,
-    started,
-    v,
-)
+from tests.corpus.lots.eleventh.machines import gb10, spark
+from tests.corpus.starts import BARE, NO_NATIVE, base, begun, broadcasts, started, v
 from tests.corpus.surroundings import idle_threads, pcie_gpus, spinning, worker, workers
 
 from firstlight.core.bundle import Bundle

@@ -1,6 +1,7 @@
 """Machines of the eleventh lot that fetch, read or allocate: they crawl, or wait for what does not come."""
 
-from tests.corpus.lots.eleventh.machines import (
+from tests.corpus.lots.eleventh.machines import gb10, sends, spark
+from tests.corpus.starts import (
     BARE,
     FOR_A_PAGE,
     SCHEDULER_MAIN,
@@ -10,13 +11,10 @@ from tests.corpus.lots.eleventh.machines import (
     base,
     begun,
     detokenizer,
-    gb10,
     launcher,
     mapped,
     opened,
     raylet,
-    sends,
-    spark,
     started,
     v,
 )

@@ -1,6 +1,7 @@
 """Machines of the eleventh lot that look for another machine, and do not find it."""
 
-from tests.corpus.lots.eleventh.machines import (
+from tests.corpus.lots.eleventh.machines import gb10, spark
+from tests.corpus.starts import (
     BARE,
     CORE_MAIN,
     NO_NATIVE,
@@ -10,12 +11,10 @@ from tests.corpus.lots.eleventh.machines import (
     at,
     begun,
     detokenizer,
-    gb10,
     launcher,
     listens,
     loaded,
     raylet,
-    spark,
     started,
 )
 from tests.corpus.surroundings import idle_threads, scheduler, schedulers

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tests.corpus.lots.eleventh.machines import (
+from tests.corpus.lots.eleventh.machines import gb10, spark
+from tests.corpus.starts import (
     BARE,
     CORE_MAIN,
     SCHEDULER_MAIN,
@@ -12,9 +13,7 @@ from tests.corpus.lots.eleventh.machines import (
     begun,
     core,
     detokenizer,
-    gb10,
     launcher,
-    spark,
     started,
     v,
 )

@@ -1,7 +1,7 @@
 """Machines of the eleventh lot whose GPUs spin for a reason that nobody found, or that nobody could see."""
 
 from msgspec.structs import replace
-from tests.corpus.lots.eleventh.machines import (
+from tests.corpus.starts import (
     BARE,
     NO_NATIVE,
     SCHEDULER_MAIN,

@@ -1,6 +1,6 @@
 """Machines of the eleventh lot that stand still for a reason that nobody found, or that nobody could see."""
 
-from tests.corpus.lots.eleventh.machines import (
+from tests.corpus.starts import (
     BARE,
     NO_NATIVE,
     SCHEDULER_MAIN,

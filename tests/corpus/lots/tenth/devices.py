@@ -1,7 +1,7 @@
 """Machines of the tenth lot whose GPUs, driver or way between the GPUs do not answer."""
 
 from msgspec.structs import replace
-from tests.corpus.lots.tenth.machines import (
+from tests.corpus.starts import (
     BARE,
     SCHEDULER_MAIN,
     SGLANG,

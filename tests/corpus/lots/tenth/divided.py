@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tests.corpus.lots.tenth.machines import (
+from tests.corpus.starts import (
     BARE,
     CORE_MAIN,
     SCHEDULER_MAIN,

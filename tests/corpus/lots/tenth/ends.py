@@ -1,6 +1,6 @@
 """Machines of the tenth lot of which something has ended, or that say why they do not go on."""
 
-from tests.corpus.lots.tenth.machines import (
+from tests.corpus.starts import (
     BARE,
     SGLANG,
     UNSEEN,

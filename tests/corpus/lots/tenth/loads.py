@@ -1,6 +1,6 @@
 """Machines of the tenth lot that load, read or pin: they work, and crawl, or spin at it."""
 
-from tests.corpus.lots.tenth.machines import (
+from tests.corpus.starts import (
     BARE,
     CORE_MAIN,
     FOR_A_PAGE,

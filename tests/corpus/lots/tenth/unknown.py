@@ -1,7 +1,7 @@
 """Machines of the tenth lot that stand still for a reason that nobody found, or that nobody could see."""
 
 from tests.corpus.lots.tenth.divided import GLOO
-from tests.corpus.lots.tenth.machines import (
+from tests.corpus.starts import (
     BARE,
     NO_NATIVE,
     SCHEDULER_MAIN,

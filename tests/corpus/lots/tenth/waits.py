@@ -1,6 +1,6 @@
 """Machines of the tenth lot that wait: for a lock, the network, a cluster, a kernel, another thread."""
 
-from tests.corpus.lots.tenth.machines import (
+from tests.corpus.starts import (
     BARE,
     CORE_MAIN,
     SCHEDULER_MAIN,

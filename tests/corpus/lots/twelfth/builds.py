@@ -1,6 +1,7 @@
 """Machines of the twelfth lot that build kernels, wait for somebody who builds, or do not get past an import."""
 
-from tests.corpus.lots.twelfth.machines import (
+from tests.corpus.lots.twelfth.machines import spark, spark_host
+from tests.corpus.starts import (
     CORE_MAIN,
     SCHEDULER_MAIN,
     SGLANG,
@@ -14,8 +15,6 @@ from tests.corpus.lots.twelfth.machines import (
     detokenizer,
     launcher,
     loaded,
-    spark,
-    spark_host,
     started,
     v,
 )

@@ -1,16 +1,6 @@
 """Machines of the twelfth lot of which something has ended, or that say why they do not go on."""
 
-from tests.corpus.lots.twelfth.machines import (
-    BARE,
-    SGLANG,
-    at,
-    begun,
-    core_name,
-    detokenizer,
-    launcher,
-    loaded,
-    started,
-)
+from tests.corpus.starts import BARE, SGLANG, at, begun, core_name, detokenizer, launcher, loaded, started
 from tests.corpus.surroundings import scheduler
 
 from firstlight.core.bundle import Bundle

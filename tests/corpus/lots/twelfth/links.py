@@ -1,6 +1,7 @@
 """Machines of the twelfth lot whose GPUs, driver or way between the GPUs do not answer."""
 
-from tests.corpus.lots.twelfth.machines import (
+from tests.corpus.lots.twelfth.machines import old
+from tests.corpus.starts import (
     SCHEDULER_MAIN,
     SGLANG,
     UNSEEN,
@@ -11,7 +12,6 @@ from tests.corpus.lots.twelfth.machines import (
     broadcasts,
     detokenizer,
     listens,
-    old,
     serves,
     started,
     v,

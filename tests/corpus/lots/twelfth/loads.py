@@ -1,19 +1,7 @@
 """Machines of the twelfth lot that fetch a model, load it, or take memory for it."""
 
-from tests.corpus.lots.twelfth.machines import (
-    CORE_MAIN,
-    FOR_A_PAGE,
-    UNSEEN,
-    WORKER_MAIN,
-    base,
-    begun,
-    core,
-    mapped,
-    spark,
-    spark_host,
-    started,
-    v,
-)
+from tests.corpus.lots.twelfth.machines import spark, spark_host
+from tests.corpus.starts import CORE_MAIN, FOR_A_PAGE, UNSEEN, WORKER_MAIN, base, begun, core, mapped, started, v
 from tests.corpus.surroundings import idle_threads, spinning, worker
 
 from firstlight.core.bundle import Bundle

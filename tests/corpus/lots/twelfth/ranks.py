@@ -1,6 +1,7 @@
 """Machines of the twelfth lot whose ranks went different ways, or do not meet."""
 
-from tests.corpus.lots.twelfth.machines import (
+from tests.corpus.lots.twelfth.machines import old
+from tests.corpus.starts import (
     BARE,
     SCHEDULER_MAIN,
     SGLANG,
@@ -10,7 +11,6 @@ from tests.corpus.lots.twelfth.machines import (
     detokenizer,
     launcher,
     loaded,
-    old,
     raylet,
     started,
     v,

@@ -1,6 +1,6 @@
 """Machines of the twelfth lot that run SGLang: ranks that died or disagree, or build one after the other."""
 
-from tests.corpus.lots.twelfth.machines import (
+from tests.corpus.starts import (
     SCHEDULER_MAIN,
     SGLANG,
     UNSEEN,

@@ -1,6 +1,7 @@
 """Machines of the twelfth lot of which what was seen does not decide why they wait."""
 
-from tests.corpus.lots.twelfth.machines import (
+from tests.corpus.lots.twelfth.machines import old, spark, spark_host
+from tests.corpus.starts import (
     BARE,
     SGLANG,
     UNSEEN,
@@ -12,10 +13,7 @@ from tests.corpus.lots.twelfth.machines import (
     detokenizer,
     launcher,
     loaded,
-    old,
     raylet,
-    spark,
-    spark_host,
     started,
     v,
 )

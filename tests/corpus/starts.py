@@ -1,4 +1,4 @@
-"""Machines of the tenth lot: how such a start is put together.
+"""How a start is put together: the command as a user gave it, and the log as the readers keep it.
 
 Logs are written as the servers print them and read as firstlight reads them.
 """
@@ -59,6 +59,14 @@ RATED = {
     "NVIDIA B200": (141.0, 1000.0),
     "NVIDIA GB300": (190.0, 1400.0),
     "Tesla V100-PCIE-16GB": (26.0, 250.0),
+    "NVIDIA L40S": (36.0, 350.0),
+    "NVIDIA GB10": (9.0, 140.0),
+    "NVIDIA GeForce RTX 5090": (24.0, 575.0),
+    "NVIDIA A40": (24.0, 300.0),
+    "NVIDIA A100-SXM4-40GB": (54.0, 400.0),
+    "NVIDIA H200": (78.0, 700.0),
+    "Tesla V100-PCIE-32GB": (25.0, 250.0),
+    "Tesla V100-SXM2-32GB": (42.0, 300.0),
 }
 """What such a card draws when idle, and at most."""
 WORKER_MAIN = "worker_main (vllm/v1/executor/multiproc_executor.py:720)"
